@@ -1,0 +1,1 @@
+"""Operators and kernels: what plugins register and how they are found."""

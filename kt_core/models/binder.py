@@ -1,0 +1,108 @@
+"""Which stored tensors make which parameter, for any kind of weight file."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kt_core.errors import WeightsError
+from kt_core.models.binding import Binding, ExpertsBinding
+from kt_core.models.family import Family, num_experts
+from kt_core.weights import WeightSource
+
+
+class Binder(Protocol):
+    """Translates the model's names into the file's."""
+
+    def parameter(self, name: str, shape: tuple[int, ...]) -> Binding | None:
+        """Bind one parameter; ``None`` if the file has nothing for it."""
+
+    def experts(self, path: str, experts: int) -> ExpertsBinding:
+        """Bind the experts of the module at ``path``; raises ``WeightsError`` KT410."""
+
+    def wanted(self, name: str) -> str:
+        """The stored name that was looked for, to say in an error."""
+
+
+def make_binder(source: WeightSource, family: Family, config: Any) -> Binder:
+    """Return the binder for a weight file's format."""
+    if source.format == "gguf":
+        return GgufBinder(source, family, config)
+    return SafetensorsBinder(source, config)
+
+
+class GgufBinder:
+    """GGUF names differ from transformers', and how is the family's knowledge."""
+
+    def __init__(self, source: WeightSource, family: Family, config: Any) -> None:
+        self._present = source.tensors
+        self._family = family
+        self._config = config
+
+    def parameter(self, name: str, shape: tuple[int, ...]) -> Binding | None:
+        """See :class:`Binder`."""
+        return self._family.bind(name, shape, self._config, self._present)
+
+    def experts(self, path: str, experts: int) -> ExpertsBinding:
+        """See :class:`Binder`."""
+        return self._family.bind_experts(path, experts, self._present)
+
+    def wanted(self, name: str) -> str:
+        """See :class:`Binder`."""
+        return self._family.gguf_name(name, self._config.num_hidden_layers) or name
+
+
+# How checkpoints spell one expert's gate, up and down projection.
+_EXPERT_SPELLINGS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
+
+
+class SafetensorsBinder:
+    """Hugging Face checkpoints use transformers' names, but store each expert by itself."""
+
+    def __init__(self, source: WeightSource, config: Any) -> None:
+        self._present = source.tensors
+        self._config = config
+
+    def parameter(self, name: str, shape: tuple[int, ...]) -> Binding | None:
+        """See :class:`Binder`."""
+        if name in self._present:
+            return Binding(name, (name,))
+        path, _, last = name.rpartition(".")
+        if last not in ("gate_up_proj", "down_proj") or not num_experts(self._config):
+            return None
+        found = self.experts(path, num_experts(self._config))
+        if last == "down_proj":
+            return Binding(name, found.down, "stack")
+        return Binding(name, found.gate + found.up, "stack_gate_up")
+
+    def experts(self, path: str, experts: int) -> ExpertsBinding:
+        """See :class:`Binder`."""
+        if f"{path}.gate_up_proj" in self._present:
+            return ExpertsBinding(gate_up=(f"{path}.gate_up_proj",), down=(f"{path}.down_proj",))
+        for spelling in _EXPERT_SPELLINGS:
+            gate, up, down = (
+                tuple(f"{path}.{expert}.{part}.weight" for expert in range(experts))
+                for part in spelling
+            )
+            if gate[0] in self._present:
+                return self._complete(path, ExpertsBinding(gate, up, down))
+        raise WeightsError.of(
+            "KT410",
+            f"the files have no weights of the experts at {path}",
+            facts=[f"looked for: {path}.0.gate_proj.weight, {path}.0.w1.weight"],
+            help="check the files with: kt inspect FOLDER",
+        )
+
+    def _complete(self, path: str, binding: ExpertsBinding) -> ExpertsBinding:
+        missing = [name for name in binding.tensors if name not in self._present]
+        if missing:
+            raise WeightsError.of(
+                "KT410",
+                f"{len(missing)} weights of the experts at {path} are missing",
+                facts=[f"missing: {', '.join(missing[:4])}"],
+                help="the download is incomplete; fetch the missing shards",
+            )
+        return binding
+
+    def wanted(self, name: str) -> str:
+        """See :class:`Binder`."""
+        return name

@@ -1,0 +1,163 @@
+"""The one module that knows transformers' own ways: configs, meta skeletons, caches, buffers.
+
+Everything else sees plain torch modules. Only public names are used; the supported range of versions
+is tested at both ends.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from kt_core.errors import PlanError, WeightsError
+
+
+def config_from_values(model_type: str, architectures: tuple[str, ...], values: Any) -> Any:
+    """Build transformers' config for ``model_type`` from keyword arguments."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model(model_type, **values)
+    config.architectures = list(architectures)
+    return config
+
+
+def config_from_folder(folder: str | Path) -> Any:
+    """Read ``config.json`` of a Hugging Face folder. Custom code in it is never run.
+
+    Raises:
+        WeightsError: KT434 if it is absent or unusable.
+    """
+    from transformers import AutoConfig
+
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        present = sorted(item.name for item in path.iterdir()) if path.is_dir() else []
+        raise WeightsError.of(
+            "KT434",
+            f"{folder} has no config.json",
+            facts=[f"found: {', '.join(present[:8]) or 'nothing'}"],
+            help="give the folder that holds config.json and the tokenizer files",
+        )
+    try:
+        config = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError.of(
+            "KT434",
+            f"{path / 'config.json'} cannot be used",
+            facts=[f"cause: {str(error).splitlines()[0] if str(error) else error!r}"],
+            help="check the file; models with custom code are not supported",
+        ) from error
+    return config
+
+
+def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:
+    """Build the causal-LM model of ``config`` on the meta device: shapes, no memory.
+
+    Raises:
+        PlanError: KT302 if transformers cannot build it.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"), _no_weight_init():
+            model = AutoModelForCausalLM.from_config(
+                config, dtype=dtype, trust_remote_code=False
+            )
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise PlanError.of(
+            "KT302",
+            f"transformers cannot build a {config.model_type} model from this configuration",
+            facts=[f"cause: {str(error).splitlines()[0] if str(error) else error!r}"],
+            help="check config.json or the file's metadata: kt inspect FILE",
+        ) from error
+    return model.eval()
+
+
+@contextmanager
+def _no_weight_init() -> Iterator[None]:
+    """Skip random initialisation: on meta it computes nothing and still costs time per module."""
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        yield
+
+
+def rebuild_buffers(module: nn.Module, config: Any, device: torch.device) -> list[str]:
+    """Give ``module``'s own buffers real values where they are on meta; return names it could not.
+
+    A model built under the meta device has no values in buffers that no file stores (rotary
+    frequencies). They are computed again by building a fresh instance of the same class.
+    """
+    empty = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
+    if not empty:
+        return []
+    fresh = _fresh_instance(module, config)
+    if fresh is None:
+        return empty
+    values = dict(fresh.named_buffers(recurse=False))
+    for name, value in values.items():
+        if name in module._buffers:
+            module._buffers[name] = value.to(device)
+    for name, value in vars(fresh).items():
+        # Plain attributes may alias a buffer (original_inv_freq in some releases).
+        if isinstance(value, torch.Tensor):
+            setattr(module, name, value.to(device))
+    return [name for name in empty if name not in values]
+
+
+def _fresh_instance(module: nn.Module, config: Any) -> nn.Module | None:
+    parameters = inspect.signature(type(module).__init__).parameters
+    own = getattr(module, "config", config)
+    required = [
+        name
+        for name, parameter in list(parameters.items())[1:]
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    if required != ["config"]:
+        return None
+    with torch.device("cpu"):
+        return type(module)(config=own)
+
+
+def tied_parameters(model: nn.Module) -> dict[str, str]:
+    """Parameters that share another one's weight by the model's configuration: name -> source."""
+    if not getattr(model.config, "tie_word_embeddings", False):
+        return {}
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()  # type: ignore[operator]
+    names = {module: name for name, module in model.named_modules()}
+    if head is None or head not in names or embedding not in names:
+        return {}
+    return {f"{names[head]}.weight": f"{names[embedding]}.weight"}
+
+
+def dynamic_cache(model: nn.Module) -> Any:
+    """A key/value cache that grows with the sequence."""
+    from transformers import DynamicCache
+
+    return DynamicCache(config=model.config)
+
+
+@lru_cache(maxsize=16)
+def _cache_keyword(forward: Callable[..., Any]) -> str:
+    # Renamed in transformers 5.2x; the old word still works there but warns on each call.
+    names = inspect.signature(forward).parameters
+    return "cache" if "cache" in names else "past_key_values"
+
+
+def forward_logits(
+    model: nn.Module, tokens: torch.Tensor, cache: Any, *, keep: int = 1
+) -> torch.Tensor:
+    """Run ``tokens`` ``(1, n)`` through the model; return logits ``(1, keep, vocab)`` (0: all)."""
+    keyword = _cache_keyword(type(model).forward)
+    with torch.inference_mode():
+        output = model(tokens, **{keyword: cache}, use_cache=True, logits_to_keep=keep)
+    logits: torch.Tensor = output.logits
+    return logits

@@ -1,0 +1,178 @@
+"""The core's own operators and kernels, registered like any plugin's. Data only."""
+
+from __future__ import annotations
+
+from kt_core.registry.hookspecs import hookimpl
+from kt_core.registry.specs import (
+    EXPERTS,
+    LINEAR,
+    Accepted,
+    KernelSpec,
+    OperatorSpec,
+    ProbeEnv,
+    ProbeResult,
+)
+
+KT_PLUGIN_API = 1
+
+_DEVICE = {
+    "type": "string",
+    "pattern": "^(cpu|cuda|xpu|npu)(:[0-9]+)?$",
+    "description": "A device: cpu, cuda, cuda:1, …",
+}
+_PLACEMENT = {
+    "generate_device": {**_DEVICE, "description": "Device of the decode phase and of the module."},
+    "prefill_device": {**_DEVICE, "description": "Device of the prefill phase."},
+    "out_device": {**_DEVICE, "description": "Where results go; default: where the input came from."},
+}
+_PHASES = {
+    "generate_op": {"type": "string", "description": "Kernel of the decode phase."},
+    "prefill_op": {"type": "string", "description": "Kernel of the prefill phase."},
+    "decode_max_tokens": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 1024,
+        "description": "Calls of at most so many tokens run the decode kernel. Default: 1.",
+    },
+}
+
+_KT = "ktransformers.operators"
+
+# Classes of KTransformers whose work transformers' own modules do once their children are injected.
+_KEPT = (
+    *(
+        f"{_KT}.experts.{name}"
+        for name in (
+            "KDeepseekV2MoE",
+            "KDeepseekV3MoE",
+            "KDeepseekV3MoEV2",
+            "KQwen2MoeSparseMoeBlock",
+            "KQwen2MoeSparseMoeBlockV2",
+            "KQwen3MoeSparseMoeBlock",
+            "KQwen3MoeSparseMoeBlockV2",
+            "KQwen3NextSparseMoeBlockV2",
+            "KMistralSparseMoEBlock",
+            "KGlm4MoeMoE",
+            "KSmallthinkerMoeBlock",
+        )
+    ),
+    *(f"{_KT}.gate.{name}" for name in ("KMoEGate", "KMoEGateQwen2Moe")),
+    *(
+        f"{_KT}.RoPE.{name}"
+        for name in (
+            "RotaryEmbedding",
+            "RotaryEmbeddingV2",
+            "RotaryEmbeddingV3",
+            "RotaryEmbeddingV4",
+            "YarnRotaryEmbedding",
+            "YarnRotaryEmbeddingV3",
+            "DynamicNTKScalingRotaryEmbedding",
+            "KQwen3MoeRotaryEmbedding",
+            "KSmallthinkerRotaryEmbedding",
+            "KGlm4MoeRotaryEmbedding",
+        )
+    ),
+    *(
+        f"{_KT}.layernorm.{name}"
+        for name in (
+            "RMSNorm",
+            "KQwen2MoeRMSNorm",
+            "KQwen3MoeRMSNorm",
+            "KQwen3NextRMSNorm",
+            "KSmallthinkerRMSNorm",
+            "KGlm4MoeRMSNorm",
+            "DeepseekV3RMSNormTorch",
+        )
+    ),
+    *(
+        f"{_KT}.mlp.{name}"
+        for name in ("kDeepseekV3MLP", "KQwen2MoeMLP", "KSmallthinkerDenseMlpBlock", "KGlm4MoeMLP")
+    ),
+)
+
+_OPERATORS = (
+    OperatorSpec(
+        name="kt_core.Linear",
+        target="kt_core.operators.linear:Linear",
+        summary="A linear layer with one kernel per phase.",
+        aliases=(
+            "KTransformersLinear",
+            f"{_KT}.linear.KTransformersLinear",
+        ),
+        replaces=("torch.nn.Linear",),
+        kwargs_schema={
+            "type": "object",
+            "properties": {**_PLACEMENT, **_PHASES},
+            "additionalProperties": False,
+        },
+        kernel_kind=LINEAR,
+    ),
+    OperatorSpec(
+        name="kt_core.Experts",
+        target="kt_core.operators.experts:Experts",
+        summary="The routed experts of a layer, with one kernel per phase.",
+        aliases=(
+            "KTransformersExperts",
+            f"{_KT}.experts.KTransformersExperts",
+            f"{_KT}.experts.KTransformersExpertsV2",
+            f"{_KT}.experts.KSmallthinkerExperts",
+            f"{_KT}.experts.KGlm4Experts",
+        ),
+        kwargs_schema={
+            "type": "object",
+            "properties": {**_PLACEMENT, **_PHASES},
+            "additionalProperties": False,
+        },
+        kernel_kind=EXPERTS,
+    ),
+    OperatorSpec(
+        name="kt_core.Module",
+        target="kt_core.operators.module:Module",
+        summary="Keeps the module's own forward and places its parameters.",
+        aliases=_KEPT,
+        kwargs_schema={
+            "type": "object",
+            "properties": _PLACEMENT,
+            "additionalProperties": False,
+        },
+    ),
+)
+
+_KERNELS = (
+    KernelSpec(
+        name="kt_core.torch_linear",
+        target="kt_core.operators.torch_linear:TorchLinear",
+        kind=LINEAR,
+        devices=("cpu", "cuda", "xpu", "npu"),
+        weight_formats=("*",),
+        summary="torch's matrix product on dequantised weights.",
+        aliases=("KLinearTorch", "torch"),
+    ),
+    KernelSpec(
+        name="kt_core.torch_experts",
+        target="kt_core.operators.torch_experts:TorchExperts",
+        kind=EXPERTS,
+        devices=("cpu", "cuda", "xpu", "npu"),
+        weight_formats=("*",),
+        summary="A plain loop over the chosen experts on dequantised weights; the reference.",
+        aliases=("KExpertsTorch",),
+    ),
+)
+
+
+@hookimpl
+def kt_register_operators() -> tuple[OperatorSpec, ...]:
+    """Return the core's operators."""
+    return _OPERATORS
+
+
+@hookimpl
+def kt_register_kernels() -> tuple[KernelSpec, ...]:
+    """Return the torch kernels."""
+    return _KERNELS
+
+
+@hookimpl
+def kt_probe(spec: OperatorSpec | KernelSpec, env: ProbeEnv) -> ProbeResult:
+    """Torch's own kernels run wherever torch does; the device's presence is checked by the core."""
+    return Accepted("torch")

@@ -138,6 +138,67 @@ _OPERATORS = (
     ),
 )
 
+_KEPT_ATTENTION = tuple(
+    f"{_KT}.{path}"
+    for path in (
+        "attention.KDeepseekV2Attention",
+        "attention.KLlamaAttention",
+        "balance_serve_attention.flashinfer_attn",
+        "balance_serve_attention.deepseek_torch_attn",
+        "balance_serve_attention.KQwen2MoeAttention",
+        "balance_serve_attention.KQwen3MoeAttention",
+        "balance_serve_attention.KSmallthinkerAttention",
+        "balance_serve_attention.KGlm4MoeAttention",
+        "balance_serve_attention.KQwen3NextAttention",
+        "balance_serve_attention.KQwen3NextGatedDeltaNet",
+    )
+)
+
+_KEPT_OPERATORS = (
+    OperatorSpec(
+        name="kt_core.Attention",
+        target="kt_core.operators.module:Module",
+        summary="Keeps the attention module's own forward and places its parameters.",
+        aliases=_KEPT_ATTENTION,
+        kwargs_schema={
+            "type": "object",
+            "properties": {
+                **_PLACEMENT,
+                "absorb_for_prefill": {
+                    "enum": [False],
+                    "description": "Absorbed MLA in prefill. Only false is supported.",
+                },
+            },
+            "additionalProperties": False,
+        },
+    ),
+    OperatorSpec(
+        name="kt_core.DecoderModel",
+        target="kt_core.operators.module:Module",
+        summary="Keeps the decoder stack; hidden states move where the next layer lives.",
+        aliases=tuple(
+            f"{_KT}.models.{name}" for name in ("KDeepseekV2Model", "KQwen2MoeModel", "KLlamaModel")
+        ),
+        kwargs_schema={
+            "type": "object",
+            "properties": {
+                **_PLACEMENT,
+                "per_layer_prefill_intput_threshold": {
+                    "enum": [0, None],
+                    "description": "Layer-wise prefill. Only 0 (off) is supported.",
+                },
+                "transfer_map": {
+                    "type": "object",
+                    "additionalProperties": _DEVICE,
+                    "description": "Layer number to device. kt derives it from the layers' devices "
+                    "and only checks that it agrees.",
+                },
+            },
+            "additionalProperties": False,
+        },
+    ),
+)
+
 _KERNELS = (
     KernelSpec(
         name="kt_core.torch_linear",
@@ -163,7 +224,7 @@ _KERNELS = (
 @hookimpl
 def kt_register_operators() -> tuple[OperatorSpec, ...]:
     """Return the core's operators."""
-    return _OPERATORS
+    return _OPERATORS + _KEPT_OPERATORS
 
 
 @hookimpl

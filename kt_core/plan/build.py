@@ -34,7 +34,6 @@ def make_plan(
     source: WeightSource | None = None,
     registry: Registry | None = None,
     default_device: str = "cpu",
-    dtype: torch.dtype | None = None,
     context: int = DEFAULT_CONTEXT,
     assume_devices: Sequence[str] = (),
 ) -> Plan:
@@ -53,7 +52,7 @@ def make_plan(
         source,
         registry or default_registry(),
         canonical(default_device),
-        dtype or next(iter(model.parameters())).dtype,
+        next(iter(model.parameters())).dtype,
         Devices(assume_devices),
     ).build(context)
 

@@ -1,0 +1,83 @@
+"""The plan in words: a summary that fits a screen, and the answer to "why this module?"."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kt_core.plan.model import ModulePlan, Plan
+
+
+def human_bytes(count: float) -> str:
+    """``1536`` -> ``1.5 KiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def summary(plan: Plan) -> str:
+    """What is loaded, what runs where, and how much memory it takes."""
+    return "\n".join(_summary(plan))
+
+
+def _summary(plan: Plan) -> Iterator[str]:
+    yield f"model     {plan.architecture}, {plan.dtype} activations"
+    if plan.weights is not None:
+        yield f"weights   {plan.weights} ({human_bytes(plan.stored)} of tensors)"
+    yield f"rules     {plan.rules_path}"
+    yield ""
+    yield from _table(_groups(plan))
+    yield ""
+    for device, count in sorted(plan.resident.items()):
+        cache = plan.cache.bytes_per_device.get(device, 0)
+        yield (
+            f"memory    {device}: {human_bytes(count)} of weights"
+            + (f" + {human_bytes(cache)} of cache" if cache else "")
+        )
+    yield (
+        f"cache     {human_bytes(plan.cache.bytes_per_token)} per token, "
+        f"{plan.cache.context} tokens"
+    )
+    if plan.unmatched:
+        shown = ", ".join(plan.unmatched[:3]) + (", …" if len(plan.unmatched) > 3 else "")
+        yield f"unmatched {len(plan.unmatched)} modules stay as they are: {shown}"
+    if plan.unused_tensors:
+        shown = ", ".join(plan.unused_tensors[:3])
+        yield f"unused    {len(plan.unused_tensors)} tensors of the file: {shown}"
+
+
+def _groups(plan: Plan) -> list[tuple[str, ...]]:
+    """Modules that are treated alike, as rows of a table."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for module in plan.modules:
+        if module.resident or module.decode or module.tied_to:
+            counts[_treatment(module)] += 1
+    header = ("modules", "class", "operator", "prefill", "decode", "stored as", "rule")
+    return [header, *((str(count), *row) for row, count in counts.items())]
+
+
+def _treatment(module: ModulePlan) -> tuple[str, ...]:
+    if module.prefill is not None and module.decode is not None:
+        phases = tuple(
+            f"{kernel.name.rpartition('.')[2]} on {kernel.device}"
+            for kernel in (module.prefill, module.decode)
+        )
+    else:
+        phases = (module.device, module.device)
+    rule = "-" if module.rule is None else str(module.rule + 1)
+    return (module.class_name, module.operator, *phases, " ".join(module.types) or "-", rule)
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def module_lines(plan: Plan) -> Iterator[str]:
+    """One line per module, for ``--modules``."""
+    rows = [("module", "class", "operator", "prefill", "decode", "stored as", "rule")]
+    rows += [(m.path or "(root)", *_treatment(m)) for m in plan.modules]
+    yield from _table(rows)

@@ -30,7 +30,7 @@ class OperatorSpec:
     summary: str
     aliases: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
-    kwargs_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    kwargs_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"}, hash=False)
     kernel_kind: str | None = None
 
 
@@ -52,7 +52,7 @@ class KernelSpec:
     summary: str
     aliases: tuple[str, ...] = ()
     options_schema: Mapping[str, Any] = field(
-        default_factory=lambda: {"type": "object", "properties": {}}
+        default_factory=lambda: {"type": "object", "properties": {}}, hash=False
     )
 
 

@@ -54,12 +54,10 @@ def _unknown_words(wanted: dict[str, str], known: set[str]) -> PluginError:
     near = did_you_mean(missing[0], sorted(known))
     keep = sorted(wanted[key] for key in wanted.keys() & known)
     keep += [near] if near else []
-    error = PluginError.of(
+    return PluginError.of(
         "KT218",
         f"{ALLOW_VARIABLE} names what is not installed: "
         + ", ".join(f'"{wanted[key]}"' for key in missing),
         facts=[f"installed: {', '.join(sorted(known))}"],
         help=f"{ALLOW_VARIABLE}={','.join(keep)}",
     )
-    assert isinstance(error, PluginError)
-    return error

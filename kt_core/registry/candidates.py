@@ -1,7 +1,8 @@
 """Which plugins are installed: entry points read from metadata, nothing imported.
 
 ``importlib.metadata.entry_points`` is not used, because it hides what must be reported: of a
-distribution that lies on the path twice it shows one copy, and one unreadable file ends the listing.
+distribution that lies on the path twice it shows one copy, and one unreadable file ends the
+listing.
 """
 
 from __future__ import annotations
@@ -132,16 +133,16 @@ def _identity(dist: Distribution) -> tuple[str, str, str]:
     except (NotImplementedError, OSError):
         location = ""
     try:
-        name, version = dist.metadata["Name"], dist.version
+        name, version = dist.metadata["Name"] or "", dist.version or ""
     except (KeyError, OSError, TypeError, UnicodeDecodeError):
-        name = version = None
+        name = version = ""
     return name or "(unnamed distribution)", version or "(no version)", location.rstrip("/.")
 
 
 def _settle_copies(
     found: dict[tuple[str, str], list[Candidate]],
 ) -> tuple[list[Candidate], list[PluginRecord]]:
-    """Keep one of equal copies of a distribution, with a note; refuse copies that differ in version."""
+    """Keep one of several equal copies, with a note; refuse copies that differ in version."""
     kept: list[Candidate] = []
     refused: list[PluginRecord] = []
     for copies in found.values():
@@ -161,7 +162,7 @@ def _settle_copies(
                 "KT213",
                 f"{first.distribution} is installed in several versions, {versions}",
                 facts=places,
-                help=f"pip uninstall {first.distribution}, repeat until none is left, and install it once",
+                help=f"pip uninstall {first.distribution} until none is left; install it once",
             )
         )
     return sorted(kept, key=_order), refused
@@ -211,8 +212,8 @@ def refuse_namesakes(
                 State.DUPLICATE,
                 "KT213",
                 f'the plugin name "{name}" is used by {owners}',
-                help=f"pip uninstall {same[-1].distribution}, or name the one you want in KT_PLUGINS "
-                f"(KT_PLUGINS={same[0].distribution})",
+                help=f"pip uninstall {same[-1].distribution}, or choose one: "
+                f"KT_PLUGINS={same[0].distribution}",
             )
             for candidate in same
         ]

@@ -1,7 +1,7 @@
 """What a probe may look at: CPU flags, environment variables, and whether a GPU is there at all.
 
-Everything is read from files and cheap system calls. Nothing here imports torch, starts a GPU context
-or can hang.
+Everything is read from files and cheap system calls. Nothing here imports torch, starts a GPU
+context or can hang.
 """
 
 from __future__ import annotations
@@ -52,22 +52,23 @@ def probe_env(device: str, environ: Mapping[str, str] | None = None) -> ProbeEnv
 
 @cache
 def cpu_flags() -> frozenset[str]:
-    """Return the lower-case names of what CPU and operating system both support, as Linux spells them.
+    """Return what CPU and operating system both support, as lower-case names in Linux' spelling.
 
     Linux clears flags whose registers the kernel does not save, so that its list already takes XCR0
     into account. Where a system tells less, fewer flags are returned; none is ever guessed.
     """
+    readers = {"linux": _linux_flags, "darwin": _darwin_flags, "win32": _windows_flags}
     try:
-        if sys.platform == "linux":
-            text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-            return parse_cpuinfo_flags(text)
-        if sys.platform == "darwin":
-            return _darwin_flags()
-        if sys.platform == "win32":
-            return _windows_flags()
-    except (OSError, AttributeError):
-        pass
-    return frozenset()
+        return readers.get(sys.platform, frozenset)()
+    except (
+        OSError,
+        AttributeError,
+    ):  # a system that keeps this from us supports nothing we know of
+        return frozenset()
+
+
+def _linux_flags() -> frozenset[str]:
+    return parse_cpuinfo_flags(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
 
 
 def parse_cpuinfo_flags(text: str) -> frozenset[str]:
@@ -116,7 +117,7 @@ def _windows_flags() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class CudaPresence:
-    """Whether torch's ``cuda`` devices can exist here. ``count`` is ``None`` where it is not known."""
+    """Whether torch's ``cuda`` devices can exist here; ``count`` is ``None`` where unknown."""
 
     count: int | None
     reason: str = ""
@@ -163,7 +164,7 @@ def _visible(text: str) -> list[str]:
 def _gpu_files(root: Path) -> int | None:
     """Return the number of GPUs the system shows; ``None`` means some, of unknown number."""
     if sys.platform == "win32":
-        system = Path(os.environ.get("SystemRoot", r"C:\Windows")) / "System32"
+        system = Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32"
         return None if (system / "nvcuda.dll").exists() else 0
     try:
         names = [entry.name for entry in (root / "dev").iterdir()]

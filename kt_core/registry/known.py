@@ -1,4 +1,4 @@
-"""What kt knows by heart: its own distributions, and KTransformers' names that nobody registers yet.
+"""What kt knows by heart: its own distributions, and names of KTransformers that it lacks.
 
 Data only. It lets a rule that names something absent be answered with what to install or to write,
 instead of with a shrug.

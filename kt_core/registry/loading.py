@@ -1,7 +1,7 @@
 """Load one plugin, so that whatever goes wrong stays with it.
 
-Each plugin gets a pluggy manager of its own. Validation of signatures and the calls are pluggy's, and
-no plugin can see, wrap or break another one.
+Each plugin gets a pluggy manager of its own. Validation of signatures and the calls are pluggy's,
+and no plugin can see, wrap or break another one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from kt_core.registry.records import PluginRecord, RuleResource, State
 from kt_core.registry.specs import PLUGIN_API, KernelSpec, OperatorSpec
 from kt_core.registry.validation import (
     kernel_faults,
-    names_of,
     operator_faults,
     rule_resource,
     twice_in,
@@ -57,8 +56,8 @@ class LoadedPlugin:
 def isolated(call: Callable[[], T]) -> tuple[T | None, BaseException | None]:
     """Run plugin code. Return its result, or what it raised.
 
-    ``SystemExit`` and the like are caught as well: a plugin must not end the process. What it prints
-    goes to stderr, where it cannot spoil ``--format json``.
+    ``SystemExit`` and the like are caught as well: a plugin must not end the process. What it
+    prints goes to stderr, where it cannot spoil ``--format json``.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -182,10 +181,9 @@ def _examined(
             rules.append(RuleResource(candidate.name, *resource))
     if not faults:
         faults += twice_in({"operators": operators, "kernels": kernels})
+    claims = frozenset(_claimed([*operators, *kernels]))
     if faults:
-        claims = frozenset(_claimed([*operators, *kernels]))
         return replace(_broken(candidate, faults), claims=claims, notes=record.notes)
-    claims = frozenset(name for spec in (*operators, *kernels) for name in names_of(spec))
     record = replace(
         record, operators=operators, kernels=kernels, rules=tuple(rules), claims=claims
     )
@@ -209,10 +207,10 @@ def _typed(items: list[Any], kind: type[T], hook: str, faults: list[str]) -> Ite
 
 
 def _import_failure(candidate: Candidate, error: BaseException | None) -> PluginRecord:
-    help = f"pip install --force-reinstall {candidate.distribution}, or remove it"
+    way_out = f"pip install --force-reinstall {candidate.distribution}, or remove it"
     if error is None:
         return candidate.refused(
-            State.BROKEN, "KT211", f"{candidate.module} is None, not a module", help=help
+            State.BROKEN, "KT211", f"{candidate.module} is None, not a module", help=way_out
         )
     facts: tuple[str, ...] = ()
     place = _place(error)
@@ -221,15 +219,13 @@ def _import_failure(candidate: Candidate, error: BaseException | None) -> Plugin
     missing = (getattr(error, "name", None) or "") if isinstance(error, ImportError) else ""
     if missing.partition(".")[0] == "kt_core":
         facts += (f"it was written for another kt-core; installed is {__version__}",)
-        help = (
-            f"pip install --upgrade kt-core {candidate.distribution}, so that the two fit together"
-        )
+        way_out = f"pip install --upgrade kt-core {candidate.distribution}"
     return candidate.refused(
         State.BROKEN,
         "KT211",
         f"importing {candidate.module} failed: {describe(error)}",
         facts=facts,
-        help=help,
+        help=way_out,
     )
 
 
@@ -253,9 +249,10 @@ def _api_refusal(candidate: Candidate, plugin: object) -> PluginRecord | None:
         return candidate.refused(
             State.INCOMPATIBLE,
             "KT212",
-            f"{candidate.module} declares {said}; kt-core {__version__} speaks plugin API {PLUGIN_API}",
-            help=f"set KT_PLUGIN_API = {PLUGIN_API} in {candidate.module} if you write it; otherwise "
-            f"pip install --upgrade {name}, or pip uninstall {name}",
+            f"{candidate.module} declares {said}; "
+            f"kt-core {__version__} speaks plugin API {PLUGIN_API}",
+            help=f"pip install --upgrade {name}, or pip uninstall {name}; "
+            f"its author writes KT_PLUGIN_API = {PLUGIN_API}",
         )
     newer = f"pip install --upgrade kt-core, or a release of {name} for plugin API {PLUGIN_API}"
     older = f"pip install --upgrade {name}, or a kt-core that speaks plugin API {api}"

@@ -17,8 +17,8 @@ from kt_core.registry.specs import (
     Rejected,
 )
 
-DEVICE_TYPES = ("cpu", "cuda")
-"""Device types kt places modules on."""
+DEVICE_TYPES = ("cpu", "cuda", "xpu", "npu")
+"""Device types a rule may name. Whether an xpu or npu is there is left to torch, at plan time."""
 
 Spec = OperatorSpec | KernelSpec
 
@@ -39,16 +39,14 @@ def device_rejection(spec: Spec, device: str, environ: Mapping[str, str]) -> Rej
     """Return why ``device`` is out of the question before the plugin is asked."""
     kind, _, index = device.partition(":")
     if kind not in DEVICE_TYPES:
-        return Rejected(
-            (f'kt has no device "{device}"',),
-            f"use {' or '.join(DEVICE_TYPES)}, or cuda:1 and so on",
-        )
+        known = ", ".join(DEVICE_TYPES)
+        return Rejected((f'kt has no device "{device}"',), f"use {known}, or cuda:1 and so on")
     if isinstance(spec, KernelSpec) and kind not in spec.devices:
         return Rejected(
             (f'it runs on {" and ".join(spec.devices)}, not on "{device}"',),
             f"name one of {', '.join(spec.devices)} as its device, or another kernel",
         )
-    if kind == "cpu":
+    if kind != "cuda":
         return None
     presence = cuda_presence(environ)
     if presence.count == 0:
@@ -72,7 +70,7 @@ def checked(hook: Callable[[ProbeEnv], list[object]], env: ProbeEnv) -> ProbeRes
     if isinstance(result, Accepted):
         return Accepted(str(result.detail))
     if isinstance(result, Rejected):
-        given = (result.reasons,) if isinstance(result.reasons, str) else result.reasons
-        reasons = tuple(str(reason) for reason in given)
+        given: object = result.reasons  # a lone string is a common slip
+        reasons = (given,) if isinstance(given, str) else tuple(map(str, result.reasons))
         return Rejected(reasons or ("its probe gives no reason",), str(result.help))
     return Rejected((f"its probe returned {type(result).__name__}, not Accepted or Rejected",))

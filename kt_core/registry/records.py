@@ -40,12 +40,12 @@ class RuleResource:
 class PluginRecord:
     """One plugin, identified by the name of its entry point.
 
-    ``code`` and ``reason`` are set when ``state`` is not ``ready``; ``facts`` are further lines about
-    the cause and ``help`` is one line that says what to do. A refused plugin registers nothing:
-    ``operators``, ``kernels`` and ``rules`` are then empty, and ``claims`` holds the names (aliases
-    included) it asked for, as far as they became known. ``notes`` are remarks that refuse nothing.
-    ``location`` is the folder the distribution was found in and ``load_seconds`` the time its
-    registration module took.
+    ``code`` and ``reason`` are set when ``state`` is not ``ready``; ``facts`` are further lines
+    about the cause and ``help`` is one line that says what to do. A refused plugin registers
+    nothing: ``operators``, ``kernels`` and ``rules`` are then empty, and ``claims`` holds the names
+    (aliases included) it asked for, as far as they became known. ``notes`` are remarks that refuse
+    nothing. ``location`` is the folder the distribution was found in and ``load_seconds`` the time
+    its registration module took.
     """
 
     name: str
@@ -72,7 +72,7 @@ class PluginRecord:
         return f"{self.distribution} {self.version}".strip()
 
     def problem(self, location: Location | None = None) -> Problem | None:
-        """Return why this plugin is refused, or ``None`` when it is ready (or merely not loaded)."""
+        """Return why this plugin is refused, or ``None`` when it is not."""
         if not self.code:
             return None
         severity = Severity.NOTE if self.state is State.DISABLED else Severity.ERROR

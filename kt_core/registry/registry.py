@@ -27,6 +27,8 @@ from kt_core.registry.validation import names_of
 
 CORE_MODULE = "kt_core.operators.plugin"
 
+__all__ = ["Found", "PluginRecord", "Registry", "core_candidate", "default_registry"]
+
 if TYPE_CHECKING:
     from pluggy import HookRelay
 
@@ -63,8 +65,8 @@ class Registry:
     def discover(cls, environ: Mapping[str, str] | None = None) -> Registry:
         """Load the core's plugin and every installed one that ``KT_PLUGINS`` does not leave out.
 
-        A plugin that cannot be used becomes a record; only a ``KT_PLUGINS`` that names something not
-        installed raises (``PluginError`` KT218).
+        A plugin that cannot be used becomes a record; only a ``KT_PLUGINS`` that names something
+        not installed raises (``PluginError`` KT218).
         """
         environ = os.environ if environ is None else environ
         candidates, refused = allow(*find_candidates(), environ.get(ALLOW_VARIABLE))
@@ -140,7 +142,7 @@ class Registry:
         kind: str | None = None,
         location: Location | None = None,
     ) -> Problem:
-        """Say why ``name`` is no usable operator or kernel, and what to install or write instead."""
+        """Say why ``name`` cannot be used, and what to install or write instead."""
         from kt_core.registry.unknown import explain_unknown
 
         return explain_unknown(self, name, what, kind=kind, location=location)
@@ -160,7 +162,7 @@ class Registry:
         device: str,
         location: Location | None = None,
     ) -> Problem | None:
-        """Return the KT214 problem of a spec that cannot run on ``device``, or ``None`` if it can."""
+        """Return the KT214 problem if ``found`` cannot run on ``device``, else ``None``."""
         result = self.probe(found.spec, device)
         if not isinstance(result, Rejected):
             return None

@@ -1,10 +1,10 @@
 """Checks of the JSON schemas that plugins bring, so that using them later is safe and fast.
 
-A plugin's schema describes a few keyword arguments. It is held to the part of draft 2020-12 that this
-needs: every keyword is known and has the right shape, references stay inside the schema and lead
-nowhere in a circle, patterns cannot run away, and the whole is of a sane size. What passes here is
-well-formed in the eyes of ``jsonschema`` too (a test says so); checking it here takes microseconds,
-where the meta-schema takes milliseconds for each operator on every start.
+A plugin's schema describes a few keyword arguments. It is held to the part of draft 2020-12 that
+this needs: every keyword is known and has the right shape, references stay inside the schema and
+never run in a circle, patterns cannot run away, and the whole is of a sane size. What passes here
+is well-formed in the eyes of ``jsonschema`` too (a test says so); checking it here takes
+microseconds, where the meta-schema takes milliseconds for each operator on every start.
 """
 
 from __future__ import annotations
@@ -255,8 +255,8 @@ def pattern_fault(pattern: object) -> str | None:
     """Return why a regular expression of a schema is refused, or ``None``.
 
     Refused are patterns that do not compile, are long, or belong to the shapes that can take
-    exponential time: a repeated group that itself repeats or branches, and back-references. Three and
-    more unbounded repeats are refused as well: each one adds a power to the worst case.
+    exponential time: a repeated group that itself repeats or branches, and back-references. Three
+    and more unbounded repeats are refused as well: each one adds a power to the worst case.
     """
     if not isinstance(pattern, str):
         return f"a pattern must be text, not {_kind(pattern)}"

@@ -17,8 +17,8 @@ TORCH_EXTRA = ("torch", "transformers", "safetensors", "tokenizers", "jinja2")
 def load_target(spec: OperatorSpec | KernelSpec, plugin: PluginRecord) -> type:
     """Return the class that ``spec.target`` names.
 
-    Raises ``PluginError``: KT220 when the ``torch`` extra is missing, KT216 for everything else that
-    keeps it from being a usable class.
+    Raises ``PluginError``: KT220 when the ``torch`` extra is missing, KT216 for everything else
+    that keeps it from being a usable class.
     """
     module_name, _, path = spec.target.partition(":")
     module, error = isolated(lambda: importlib.import_module(module_name))
@@ -36,7 +36,7 @@ def load_target(spec: OperatorSpec | KernelSpec, plugin: PluginRecord) -> type:
     if isinstance(spec, KernelSpec):
         _check_kernel(spec, plugin, target)
     if inspect.isabstract(target):
-        missing = ", ".join(sorted(target.__abstractmethods__))
+        missing = ", ".join(sorted(getattr(target, "__abstractmethods__", ())))
         raise _fault(spec, plugin, f"{target.__name__} lacks the methods {missing}")
     return target
 

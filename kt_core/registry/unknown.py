@@ -23,11 +23,11 @@ def explain_unknown(
     kind: str | None = None,
     location: Location | None = None,
 ) -> Problem:
-    """Return the most telling problem about ``name``, which the registry does not have as ``what``.
+    """Return the most telling problem about ``name``, which is not registered as ``what``.
 
-    In this order: a plugin that brings it is refused (its own code), our distribution that brings it
-    is not installed (KT210), it is registered as something else, KTransformers has it and kt does not
-    (KT219), nobody knows it (KT215).
+    In this order: a plugin that brings it is refused (its own code), our distribution that brings
+    it is not installed (KT210), it is registered as something else (KT215), KTransformers has it
+    and kt does not (KT219), nobody knows it (KT215).
     """
     plugin = _plugin_behind(registry, name)
     if plugin is not None and plugin.state is not State.READY:
@@ -108,9 +108,9 @@ def _something_else(
         hosts = [
             o.spec.name for o in registry.operators() if o.spec.kernel_kind == kernel.spec.kind
         ]
-        help = f"class: {hosts[0]}, and generate_op: {name} among its kwargs" if hosts else None
+        way_out = f"class: {hosts[0]}, and generate_op: {name} among its kwargs" if hosts else None
         message = f'"{name}" is a kernel, not an operator; "class" names an operator'
-        return Problem("KT215", message, location, help=help)
+        return Problem("KT215", message, location, help=way_out)
     if what == "operator":
         return None
     if kernel is not None and kind is not None and kernel.spec.kind != kind:
@@ -152,11 +152,20 @@ def _unregistered(
         facts += [f"note: {note}" for note in plugin.notes]
     elif "." in name and not name.startswith(UPSTREAM_PREFIX):
         facts.append("a dotted name is looked up in the registry; kt never follows import paths")
-    near = did_you_mean(name, names)
+    near = did_you_mean(name, names) or _by_last_word(name, names)
     if near is not None:
-        help = f'did you mean "{near}"?'
+        way_out = f'did you mean "{near}"?'
     elif plugin is not None and plugin.distribution != "kt-core":
-        help = f"pip install --upgrade {plugin.distribution}, or take one that is registered"
+        way_out = f"pip install --upgrade {plugin.distribution}, or take one that is registered"
     else:
-        help = "kt plugins lists what is registered; a plugin that brings this name is missing"
-    return Problem("KT215", message, location, tuple(facts), help)
+        way_out = "kt plugins lists what is registered; a plugin that brings this name is missing"
+    return Problem("KT215", message, location, tuple(facts), way_out)
+
+
+def _by_last_word(name: str, names: tuple[str, ...]) -> str | None:
+    """Find the registered name whose last part is, or is nearly, the last part of ``name``."""
+    from kt_core.rules.suggest import did_you_mean
+
+    by_word = {registered.rpartition(".")[2]: registered for registered in names}
+    near = did_you_mean(name.rpartition(".")[2], by_word)
+    return None if near is None else by_word[near]

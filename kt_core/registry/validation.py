@@ -1,4 +1,4 @@
-"""Checks of what a plugin registers. Specs are data, so everything is known without importing them."""
+"""Checks of what a plugin registers: specs are data, so nothing need be imported for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Spec = OperatorSpec | KernelSpec
 
 
 def operator_faults(spec: OperatorSpec, package: str, distribution: str) -> Iterator[str]:
-    """Yield what is wrong with an operator of ``distribution``, whose import package is ``package``."""
+    """Yield what is wrong with an operator of ``distribution`` with the import ``package``."""
     yield from _common_faults(spec, package, distribution)
     yield from _words(spec.replaces, "replaces", _DOTTED)
     if spec.kernel_kind is not None and not _full(_KIND, spec.kernel_kind):
@@ -32,7 +32,7 @@ def operator_faults(spec: OperatorSpec, package: str, distribution: str) -> Iter
 
 
 def kernel_faults(spec: KernelSpec, package: str, distribution: str) -> Iterator[str]:
-    """Yield what is wrong with a kernel of ``distribution``, whose import package is ``package``."""
+    """Yield what is wrong with a kernel of ``distribution`` with the import ``package``."""
     yield from _common_faults(spec, package, distribution)
     if not _full(_KIND, spec.kind):
         yield f"kind {spec.kind!r} is not a lower-case word"
@@ -62,14 +62,12 @@ def _common_faults(spec: Spec, package: str, distribution: str) -> Iterator[str]
     if not isinstance(spec.summary, str) or not spec.summary.strip() or "\n" in spec.summary:
         yield "summary must be one line of text"
     yield from _words(spec.aliases, "aliases", _DOTTED)
-    if isinstance(spec.aliases, tuple | list):
-        yield from _alias_faults(spec, package, distribution)
+    yield from _alias_faults(spec.aliases, package, distribution)
 
 
-def _alias_faults(spec: Spec, package: str, distribution: str) -> Iterator[str]:
-    for alias in spec.aliases:
-        if not isinstance(alias, str):
-            continue  # reported as no dotted word
+def _alias_faults(aliases: Any, package: str, distribution: str) -> Iterator[str]:
+    words = aliases if isinstance(aliases, tuple | list) else ()
+    for alias in (word for word in words if isinstance(word, str)):
         if alias in _RESERVED:
             yield f'alias "{alias}" has a meaning of its own in rule files'
         owner = DISTRIBUTION_OF_ALIAS.get(alias) or DISTRIBUTION_OF_PACKAGE.get(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 from kt_core.errors.problem import Location, Problem
 
@@ -25,7 +26,7 @@ class KtError(Exception):
         facts: Iterable[str] = (),
         help: str | None = None,
         location: Location | None = None,
-    ) -> KtError:
+    ) -> Self:
         """Build the error for a single problem."""
         return cls(Problem(code, message, location, tuple(facts), help))
 

@@ -1,7 +1,8 @@
 """The hooks a plugin may implement. The entry point group is ``kt_core.plugins``.
 
 An entry point names a module (or an object) whose functions carry ``@kt_core.hookimpl``; the module
-sets ``KT_PLUGIN_API = 1`` and imports nothing heavy: specs are data, code is named by dotted strings.
+sets ``KT_PLUGIN_API = 1`` and imports nothing heavy: specs are data, code is named by dotted
+strings.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ EXPERTS = "experts"
 class OperatorSpec:
     """A module that can take another module's place.
 
-    ``name`` starts with the import package of its distribution (``kt_core.Linear``). ``target`` is a
-    dotted path ``package.module:Class``; it is imported only when a plan uses it. ``replaces`` names
-    module classes it can stand for, as qualified names (empty: any). ``kwargs_schema`` is a JSON
-    schema (draft 2020-12, an object schema) for ``replace.kwargs``; it must not contain ``$ref`` to
-    anything outside itself. ``kernel_kind`` is set when the operator runs kernels of that kind, one
-    per phase; their options are then accepted among its kwargs.
+    ``name`` starts with the import package of its distribution (``kt_core.Linear``). ``target`` is
+    a dotted path ``package.module:Class``; it is imported only when a plan uses it. ``replaces``
+    names module classes it can stand for, as qualified names (empty: any). ``kwargs_schema`` is a
+    JSON schema (draft 2020-12, an object schema) for ``replace.kwargs``; it must not contain
+    ``$ref`` to anything outside itself. ``kernel_kind`` is set when the operator runs kernels of
+    that kind, one per phase; their options are then accepted among its kwargs.
     """
 
     name: str
@@ -30,7 +30,7 @@ class OperatorSpec:
     summary: str
     aliases: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
-    kwargs_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    kwargs_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"}, hash=False)
     kernel_kind: str | None = None
 
 
@@ -52,7 +52,7 @@ class KernelSpec:
     summary: str
     aliases: tuple[str, ...] = ()
     options_schema: Mapping[str, Any] = field(
-        default_factory=lambda: {"type": "object", "properties": {}}
+        default_factory=lambda: {"type": "object", "properties": {}}, hash=False
     )
 
 

@@ -1,7 +1,21 @@
-"""Weight files: validated headers, mapped bytes, packed tensors."""
+"""Weight files: validated headers, mapped bytes, packed tensors.
 
+Importing this package loads neither torch nor numpy; numpy comes with the first tensor.
+"""
+
+from kt_core.weights.opening import open_weights
 from kt_core.weights.source import WeightSource
 from kt_core.weights.tensor import PackedTensor, TensorInfo
-from kt_core.weights.types import LAYOUTS, PLAIN, Layout, QuantType
+from kt_core.weights.types import DEQUANTIZABLE, LAYOUTS, PLAIN, Layout, QuantType
 
-__all__ = ["LAYOUTS", "PLAIN", "Layout", "PackedTensor", "QuantType", "TensorInfo", "WeightSource"]
+__all__ = [
+    "DEQUANTIZABLE",
+    "LAYOUTS",
+    "PLAIN",
+    "Layout",
+    "PackedTensor",
+    "QuantType",
+    "TensorInfo",
+    "WeightSource",
+    "open_weights",
+]

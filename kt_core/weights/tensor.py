@@ -37,6 +37,19 @@ class TensorInfo:
             count *= dim
         return count
 
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        """Shape of the stored bytes: the last dimension counts bytes instead of values."""
+        return packed_shape(self.shape, self.type)
+
+
+def packed_shape(shape: tuple[int, ...], type: QuantType) -> tuple[int, ...]:
+    """Return the shape of the uint8 array that stores ``shape`` values of ``type``."""
+    layout = LAYOUTS[type]
+    if not shape:
+        return (layout.block_bytes,)
+    return (*shape[:-1], shape[-1] // layout.block_size * layout.block_bytes)
+
 
 class PackedTensor:
     """A zero-copy view of one stored tensor. Keeps its mapping alive.
@@ -66,13 +79,10 @@ class PackedTensor:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row (the last dimension)."""
-        layout = LAYOUTS[self.type]
-        return (
-            self.shape[-1] // layout.block_size * layout.block_bytes if self.shape else self.nbytes
-        )
+        return packed_shape(self.shape, self.type)[-1]
 
     def rows(self, index: slice | npt.NDArray[np.int64]) -> PackedTensor:
-        """Select along the first dimension; a slice is a view, an index array copies packed rows."""
+        """Select along the first dimension; a slice is a view, an index array copies rows."""
         data = self.data[index]
         return PackedTensor(self.name, (data.shape[0], *self.shape[1:]), self.type, data)
 
@@ -84,7 +94,7 @@ class PackedTensor:
         ]
 
     def dequantize(self) -> npt.NDArray[np.float32]:
-        """Return the values as float32, shape ``shape``; raises ``WeightsError`` KT420 if unsupported."""
+        """Return the values as float32 ``(*shape)``; ``WeightsError`` KT420 if unsupported."""
         from kt_core.weights.dequantize import dequantize
 
         return dequantize(self)
@@ -92,7 +102,7 @@ class PackedTensor:
     def to_torch(
         self, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
     ) -> torch.Tensor:
-        """Return the values as a torch tensor of ``dtype`` (default: as stored if plain, else float32).
+        """Return a torch tensor of ``dtype`` (default: as stored if plain, else float32).
 
         The result never aliases the file.
         """

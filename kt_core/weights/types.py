@@ -1,7 +1,7 @@
 """Stored tensor types: GGML's numbering, block sizes, and the plain dtypes of safetensors.
 
-Facts come from :data:`gguf.GGML_QUANT_SIZES`; this module copies the constants so that a header can be
-read without importing ``gguf`` (0.1 s) and numpy. A test holds the copy against the original.
+Facts come from :data:`gguf.GGML_QUANT_SIZES`; this module copies the constants so that a header can
+be read without importing ``gguf`` (0.1 s) and numpy. A test holds the copy against the original.
 """
 
 from __future__ import annotations
@@ -49,13 +49,17 @@ class QuantType(enum.StrEnum):
     Q1_0 = "Q1_0"
     F8_E4M3 = "F8_E4M3"
     F8_E5M2 = "F8_E5M2"
+    F8_E8M0 = "F8_E8M0"
     U8 = "U8"
+    U16 = "U16"
+    U32 = "U32"
+    U64 = "U64"
     BOOL = "BOOL"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """``block_size`` values are stored in ``block_bytes`` bytes; ``ggml`` is GGML's number, if any."""
+    """``block_size`` values lie in ``block_bytes`` bytes; ``ggml`` is GGML's number, if any."""
 
     block_size: int
     block_bytes: int
@@ -101,7 +105,11 @@ LAYOUTS: dict[QuantType, Layout] = {
         ("Q1_0", 41, 128, 18),
         ("F8_E4M3", None, 1, 1),
         ("F8_E5M2", None, 1, 1),
+        ("F8_E8M0", None, 1, 1),
         ("U8", None, 1, 1),
+        ("U16", None, 1, 2),
+        ("U32", None, 1, 4),
+        ("U64", None, 1, 8),
         ("BOOL", None, 1, 1),
     )
 }
@@ -114,3 +122,6 @@ BY_GGML_NUMBER: dict[int, QuantType] = {
 
 PLAIN = frozenset(quant for quant, layout in LAYOUTS.items() if layout.block_size == 1)
 """Types that hold one value per block, so that no unpacking is needed."""
+
+DEQUANTIZABLE = frozenset(QuantType) - {QuantType.Q8_1, QuantType.Q8_K, QuantType.Q1_0}
+"""Types whose values kt can compute; of the others ``gguf`` knows the size, not the formula."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -37,9 +37,13 @@ class Family:
         """Translate a parameter's path into the name of a stored tensor, or ``None``."""
         return _name_map(self.gguf, layers).get(parameter)
 
-    def hf_name(self, tensor: str, layers: int) -> str | None:
-        """Translate the name of a stored tensor into a parameter's path, or ``None``."""
-        return _reverse_name_map(self.gguf, layers).get(tensor)
+    def hf_names(self, parameters: Iterable[str], layers: int) -> dict[str, str]:
+        """Return stored name -> parameter path for the ``parameters`` a model really has.
+
+        Several spellings lead to one stored name, so the way back needs the model.
+        """
+        table = _name_map(self.gguf, layers)
+        return {table[name]: name for name in parameters if name in table}
 
     def bind(
         self, parameter: str, shape: tuple[int, ...], config: Any, present: Collection[str]
@@ -115,27 +119,16 @@ def num_experts(config: Any) -> int:
 
 @lru_cache(maxsize=4)
 def _name_map(gguf_architecture: str, layers: int) -> dict[str, str]:
-    """All parameter paths of an architecture and the stored names, from gguf's own table."""
-    return {hf: stored for stored, hf in _reverse_name_map(gguf_architecture, layers).items()}
-
-
-@lru_cache(maxsize=4)
-def _reverse_name_map(gguf_architecture: str, layers: int) -> dict[str, str]:
+    """Parameter path -> stored name, from gguf's own table of every project's spelling."""
     import gguf
 
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     table = gguf.get_tensor_name_map(numbers[gguf_architecture], layers)
-    result: dict[str, str] = {}
-    for key, (_, stored) in table.mapping.items():
-        # The table knows every project's spelling; ours are the Hugging Face ones.
-        if key.startswith("model.layers.") or key in (
-            "model.embed_tokens",
-            "model.norm",
-            "lm_head",
-        ):
-            for suffix in (".weight", ".bias"):
-                result.setdefault(stored + suffix, key + suffix)
-    return result
+    return {
+        key + suffix: stored + suffix
+        for key, (_, stored) in table.mapping.items()
+        for suffix in (".weight", ".bias")
+    }
 
 
 def family_for_gguf(source_metadata: Mapping[str, Any], path: str) -> Family:

@@ -9,7 +9,7 @@ from kt_core.plan.model import Plan
 from kt_core.plan.skeleton import skeleton_of
 from kt_core.rules.match import explain_module
 from kt_core.rules.model import RuleSet
-from kt_core.rules.suggest import nearest
+from kt_core.weights.text import nearest
 
 
 def why(model: nn.Module, rules: RuleSet, plan: Plan, path: str) -> str:

@@ -82,7 +82,16 @@ class PackedTensor:
         return packed_shape(self.shape, self.type)[-1]
 
     def rows(self, index: slice | npt.NDArray[np.int64]) -> PackedTensor:
-        """Select along the first dimension; a slice is a view, an index array copies rows."""
+        """Select along the first dimension; a slice is a view, an index array copies packed rows.
+
+        A vector is selected value by value, so its type must hold one value per block.
+        """
+        if len(self.shape) == 1:
+            each = LAYOUTS[self.type].block_bytes
+            data = self.data.reshape(self.shape[0], -1)[index]
+            if data.shape[-1] != each:
+                raise ValueError(f"{self.name} holds blocks of {self.type}, not single values")
+            return PackedTensor(self.name, (data.shape[0],), self.type, data.reshape(-1))
         data = self.data[index]
         return PackedTensor(self.name, (data.shape[0], *self.shape[1:]), self.type, data)
 

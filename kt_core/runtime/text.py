@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+# A character has at most four bytes; after that many tokens it is not going to become one.
+_LONGEST_CHARACTER = 4
+
 
 class TextStream:
     """Turns tokens into text pieces. ``stopped`` is set once a stop string has appeared."""
@@ -14,6 +17,7 @@ class TextStream:
         self._stop = [text for text in stop if text]
         self._tokens: list[int] = []
         self._sent = 0
+        self._waiting = 0
         self._held = ""
         self.stopped = False
 
@@ -24,8 +28,10 @@ class TextStream:
         self._tokens.append(token)
         text = self._decode()
         # An unfinished UTF-8 sequence decodes to the replacement character; wait for the rest.
-        if text.endswith("�") and len(self._tokens) < 16:
+        if text.endswith("�") and self._waiting < _LONGEST_CHARACTER:
+            self._waiting += 1
             return ""
+        self._waiting = 0
         piece = text[self._sent :]
         if text and (text[-1].isspace() or len(self._tokens) >= 64):
             # Restart at a boundary, so that decoding stays linear in the length of the answer.

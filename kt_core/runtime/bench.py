@@ -1,0 +1,285 @@
+"""Measure a loaded model, or one layer of random weights, and say what the machine could do."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from kt_core.errors import UsageError
+from kt_core.models.hf import dynamic_cache, forward_logits
+from kt_core.operators.kernel import (
+    Activation,
+    ExpertsShape,
+    ExpertsWeights,
+    KernelContext,
+    LinearShape,
+)
+from kt_core.registry.registry import Registry
+from kt_core.registry.specs import EXPERTS, LINEAR, Accepted
+from kt_core.runtime.load import LoadedModel
+
+
+@dataclass(frozen=True)
+class ModelSpeed:
+    """Medians over ``runs`` of prefill (``prompt`` tokens) and decode (``new`` tokens)."""
+
+    prompt: int
+    new: int
+    runs: int
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+    prefill_seconds: tuple[float, ...]
+    decode_seconds: tuple[float, ...]
+    glue_share: float
+    """Share of a decode step that is spent outside the operators' kernels."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def measure_model(loaded: LoadedModel, prompt: int, new: int, runs: int) -> ModelSpeed:
+    """Time ``loaded`` on random tokens; decode starts from a context of one token, as llama-bench's.
+
+    Raises:
+        UsageError: KT723 for counts below one or a prompt beyond the model's context.
+    """
+    config: Any = loaded.model.config
+    limit = int(getattr(config, "max_position_embeddings", 1 << 30))
+    if min(prompt, new, runs) < 1 or max(prompt, new + 1) > limit:
+        raise UsageError.of(
+            "KT723",
+            f"-p {prompt} -n {new} with {runs} runs cannot be measured",
+            facts=[f"counts start at 1, and the model's context holds {limit} tokens"],
+        )
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, int(config.vocab_size), (1, max(prompt, new + 1)), generator=generator)
+    model = loaded.model
+
+    def prefill() -> None:
+        forward_logits(model, ids[:, :prompt], dynamic_cache(model))
+
+    def decode() -> None:
+        cache = dynamic_cache(model)
+        for at in range(new):
+            forward_logits(model, ids[:, at : at + 1], cache)
+
+    prefill_seconds = _timed(prefill, runs)
+    decode_seconds = _timed(decode, runs)
+    return ModelSpeed(
+        prompt,
+        new,
+        runs,
+        prompt / statistics.median(prefill_seconds),
+        new / statistics.median(decode_seconds),
+        prefill_seconds,
+        decode_seconds,
+        _glue_share(loaded, decode),
+    )
+
+
+def _timed(run: Callable[[], None], runs: int) -> tuple[float, ...]:
+    run()
+    seconds = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        run()
+        _synchronize()
+        seconds.append(time.perf_counter() - started)
+    return tuple(seconds)
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _glue_share(loaded: LoadedModel, decode: Callable[[], None]) -> float:
+    """Run ``decode`` once with every kernel call timed."""
+    from kt_core.operators.operator import PhasedOperator
+
+    inside = 0.0
+    wrapped: list[Any] = []
+
+    def timed(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            nonlocal inside
+            started = time.perf_counter()
+            result = forward(*args)
+            inside += time.perf_counter() - started
+            return result
+
+        return call
+
+    for module in loaded.model.modules():
+        if isinstance(module, PhasedOperator):
+            for kernel in module.unique_kernels():
+                kernel.forward = timed(kernel.forward)
+                wrapped.append(kernel)
+    started = time.perf_counter()
+    decode()
+    total = time.perf_counter() - started
+    for kernel in wrapped:
+        del kernel.forward
+    return max(0.0, 1 - inside / total)
+
+
+@dataclass(frozen=True)
+class LayerSpeed:
+    """One row of a layer's measurement. ``gops`` counts multiplications and additions."""
+
+    tokens: int
+    ms: float
+    gops: float
+    gb_per_s: float
+
+
+@dataclass(frozen=True)
+class LayerBench:
+    """What to measure: a registered kernel on a layer of random weights."""
+
+    kernel: str
+    experts: int
+    hidden: int
+    inter: int
+    top_k: int
+    types: tuple[str, str]
+    """Stored type of gate and up, and of down."""
+    dtype: torch.dtype = torch.bfloat16
+    device: str = "cpu"
+
+
+def measure_experts(
+    bench: LayerBench, tokens: Sequence[int], registry: Registry, *, seconds: float = 1.0
+) -> list[LayerSpeed]:
+    """Time a layer of experts; each call draws other experts, so that weights come from memory.
+
+    Raises:
+        UsageError: KT728 for a kernel that is not registered or cannot run.
+    """
+    from kt_core.testing.packed import random_packed
+
+    target = _target(registry, bench.kernel, EXPERTS, bench.device)
+    shape = ExpertsShape(bench.experts, bench.hidden, bench.inter, bench.top_k)
+    inner, outer = bench.types
+    weights = ExpertsWeights(
+        random_packed(inner, (bench.experts, bench.inter, bench.hidden), 1).unstack(),
+        random_packed(inner, (bench.experts, bench.inter, bench.hidden), 2).unstack(),
+        random_packed(outer, (bench.experts, bench.hidden, bench.inter), 3).unstack(),
+    )
+    each = sum(part[0].nbytes for part in (weights.gate, weights.up, weights.down))
+    context = KernelContext("bench", bench.dtype, torch.device(bench.device), {})
+    kernel = target(shape, Activation(), context)
+    kernel.load(weights)
+    generator = torch.Generator().manual_seed(0)
+    rows = []
+    for count in tokens:
+        x = torch.randn(count, bench.hidden, generator=generator).to(bench.dtype)
+        routes = []
+        for _ in range(32):
+            scores = torch.rand(count, bench.experts, generator=generator)
+            values, index = scores.topk(bench.top_k, dim=-1)
+            routes.append((index, values.to(bench.dtype)))
+        median, used = _median_call(kernel, x, routes, seconds)
+        operations = 2 * count * bench.top_k * 3 * bench.hidden * bench.inter
+        rows.append(
+            LayerSpeed(count, median * 1e3, operations / median / 1e9, used * each / median / 1e9)
+        )
+    return rows
+
+
+def _median_call(
+    kernel: Any, x: torch.Tensor, routes: Sequence[tuple[torch.Tensor, torch.Tensor]], seconds: float
+) -> tuple[float, float]:
+    """Median seconds of a call, and how many experts a call reads on average."""
+    for index, weights in routes[:2]:
+        kernel.forward(x, index, weights)
+    times: list[float] = []
+    ends = time.perf_counter() + seconds
+    while time.perf_counter() < ends or len(times) < 5:
+        index, weights = routes[len(times) % len(routes)]
+        started = time.perf_counter()
+        kernel.forward(x, index, weights)
+        _synchronize()
+        times.append(time.perf_counter() - started)
+    used = statistics.mean(len(index.unique()) for index, _ in routes)
+    return statistics.median(times), used
+
+
+def measure_linear(
+    bench: LayerBench, tokens: Sequence[int], registry: Registry, *, seconds: float = 1.0
+) -> list[LayerSpeed]:
+    """Time a linear layer ``hidden`` -> ``inter``; copies of the weight rotate through memory.
+
+    Raises:
+        UsageError: KT728 for a kernel that is not registered or cannot run.
+    """
+    from kt_core.testing.packed import random_packed
+
+    target = _target(registry, bench.kernel, LINEAR, bench.device)
+    shape = LinearShape(bench.hidden, bench.inter)
+    context = KernelContext("bench", bench.dtype, torch.device(bench.device), {})
+    weight = random_packed(bench.types[0], (bench.inter, bench.hidden), 1)
+    copies = max(2, min(64, (256 << 20) // max(1, weight.nbytes)))
+    kernels = []
+    for seed in range(copies):
+        kernel = target(shape, context)
+        kernel.load(random_packed(bench.types[0], (bench.inter, bench.hidden), seed), None)
+        kernels.append(kernel)
+    generator = torch.Generator().manual_seed(0)
+    rows = []
+    for count in tokens:
+        x = torch.randn(count, bench.hidden, generator=generator).to(bench.dtype)
+        times: list[float] = []
+        ends = time.perf_counter() + seconds
+        while time.perf_counter() < ends or len(times) < 5:
+            kernel = kernels[len(times) % copies]
+            started = time.perf_counter()
+            kernel.forward(x)
+            _synchronize()
+            times.append(time.perf_counter() - started)
+        median = statistics.median(times)
+        operations = 2 * count * bench.hidden * bench.inter
+        rows.append(
+            LayerSpeed(
+                count, median * 1e3, operations / median / 1e9, weight.nbytes / median / 1e9
+            )
+        )
+    return rows
+
+
+def _target(registry: Registry, name: str, kind: str, device: str) -> Any:
+    found = registry.kernel(name, kind)
+    if found is None:
+        problem = registry.unknown(name, "kernel", kind=kind)
+        raise UsageError.of("KT728", problem.message, facts=problem.facts, help=problem.help)
+    result = registry.probe(found.spec, device)
+    if not isinstance(result, Accepted):
+        raise UsageError.of(
+            "KT728",
+            f"{found.spec.name} cannot run here",
+            facts=[f"rejected: {reason}" for reason in result.reasons],
+            help=result.help or None,
+        )
+    return registry.load_target(found.spec)
+
+
+def read_bandwidth(threads: int, size: int = 1 << 29, runs: int = 5) -> float:
+    """GB/s at which torch sums a buffer of ``size`` bytes: what decoding cannot be faster than."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        buffer = torch.ones(size // 8, dtype=torch.int64)
+        best = 0.0
+        for _ in range(runs):
+            started = time.perf_counter()
+            buffer.sum()
+            best = max(best, size / (time.perf_counter() - started) / 1e9)
+        return best
+    finally:
+        torch.set_num_threads(before)

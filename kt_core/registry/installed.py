@@ -2,8 +2,8 @@
 
 ``importlib.metadata.entry_points`` would do, but it hides what must be reported (of a distribution
 that lies on the path twice it shows one copy, and one unreadable file ends the listing), and its
-import takes longer than everything else that discovery does. Folders on ``sys.path``, which is where
-distributions are, are read directly; anything else is left to ``importlib.metadata``.
+import takes longer than everything else that discovery does. Folders on ``sys.path``, which is
+where distributions are, are read directly; anything else is left to ``importlib.metadata``.
 """
 
 from __future__ import annotations

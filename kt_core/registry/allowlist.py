@@ -27,7 +27,8 @@ def allow(
     known = {canonical(CORE_PLUGIN), CORE_DISTRIBUTION}
     known.update(*map(_names, candidates), *map(_names, refused))
     if not wanted.keys() <= known:
-        raise _unknown_words(wanted, known)
+        names = [CORE_PLUGIN, *(item.name for item in candidates), *(r.name for r in refused)]
+        raise _unknown_words(wanted, known, names)
     allowed = [item for item in candidates if _names(item) & wanted.keys()]
     records = [item for item in refused if _names(item) & wanted.keys()]
     records += [
@@ -47,7 +48,7 @@ def _names(item: Candidate | PluginRecord) -> set[str]:
     return {canonical(item.name), canonical(item.distribution)}
 
 
-def _unknown_words(wanted: dict[str, str], known: set[str]) -> PluginError:
+def _unknown_words(wanted: dict[str, str], known: set[str], names: list[str]) -> PluginError:
     from kt_core.rules.suggest import did_you_mean
 
     missing = sorted(wanted.keys() - known)
@@ -58,6 +59,6 @@ def _unknown_words(wanted: dict[str, str], known: set[str]) -> PluginError:
         "KT218",
         f"{ALLOW_VARIABLE} names what is not installed: "
         + ", ".join(f'"{wanted[key]}"' for key in missing),
-        facts=[f"installed: {', '.join(sorted(known))}"],
-        help=f"{ALLOW_VARIABLE}={','.join(keep)}",
+        facts=[f"installed: {', '.join(sorted(set(names)))}"],
+        help=f"{ALLOW_VARIABLE}={','.join(keep)}" if keep else f"unset {ALLOW_VARIABLE}",
     )

@@ -1,25 +1,16 @@
-"""Which plugins are installed: entry points read from metadata, nothing imported.
-
-``importlib.metadata.entry_points`` is not used, because it hides what must be reported: of a
-distribution that lies on the path twice it shows one copy, and one unreadable file ends the
-listing.
-"""
+"""Which plugins are installed and may be loaded: decided from metadata, nothing imported."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import logging
-import re
+import importlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import Distribution
 
 from kt_core.registry.hookspecs import ENTRY_POINT_GROUP
+from kt_core.registry.installed import Installed, installed_with
 from kt_core.registry.known import DISTRIBUTION_OF_PACKAGE
 from kt_core.registry.records import PluginRecord, State
-
-logger = logging.getLogger(__name__)
 
 CORE_PLUGIN = "kt_core"
 CORE_DISTRIBUTION = "kt-core"
@@ -61,13 +52,14 @@ class Candidate:
         )
 
 
-def canonical(distribution: str) -> str:
+def canonical(name: str) -> str:
     """Return the normalised form of a distribution's name (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
+    words = name.lower().replace("_", "-").replace(".", "-").split("-")
+    return "-".join(word for word in words if word)
 
 
 def find_candidates(
-    distributions: Iterable[Distribution] | None = None,
+    distributions: Sequence[Installed] | None = None,
 ) -> tuple[list[Candidate], list[PluginRecord]]:
     """Return the loadable candidates and the records of those refused before any import.
 
@@ -75,68 +67,45 @@ def find_candidates(
     among them: it is always there and needs no entry point to be found.
     """
     found: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
-    refused: list[PluginRecord] = []
-    seen: set[tuple[str, str]] = set()
-    for dist in importlib.metadata.distributions() if distributions is None else distributions:
-        if not _declares_plugins(dist):
+    unreadable: list[PluginRecord] = []
+    if distributions is None:
+        distributions = installed_with(ENTRY_POINT_GROUP)
+    for dist in distributions:
+        if canonical(dist.name) == CORE_DISTRIBUTION:
             continue
-        name, version, location = _identity(dist)
-        # The same folder may stand on sys.path twice; that is no second copy.
-        if canonical(name) == CORE_DISTRIBUTION or (name, location) in seen:
-            continue
-        seen.add((name, location))
-        try:
-            points = [ep for ep in dist.entry_points if ep.group == ENTRY_POINT_GROUP]
-        except (TypeError, ValueError) as error:
-            refused.append(
-                PluginRecord(
-                    name,
-                    name,
-                    version,
-                    "",
+        if dist.fault:
+            base = PluginRecord(dist.name, dist.name, dist.version, "", location=dist.location)
+            unreadable.append(
+                replace(
+                    base,
                     state=State.BROKEN,
                     code="KT211",
-                    reason=f"its entry_points.txt cannot be read: {error}",
-                    help=f"pip install --force-reinstall {name}",
-                    location=location,
+                    reason=f"its entry_points.txt is malformed: {dist.fault}",
+                    help=f"pip install --force-reinstall {dist.name}",
                 )
             )
-            continue
-        for ep in points:
-            module = ep.value.partition(":")[0].strip()
-            found[canonical(name), ep.name].append(
-                Candidate(
-                    ep.name, name, version, ep.value, module.partition(".")[0], ep.load, location
-                )
-            )
+        for name, value in dist.points.items():
+            found[canonical(dist.name), name].append(_candidate(dist, name, value))
     candidates, twice = _settle_copies(found)
     candidates, foreign = _refuse_foreign(candidates)
-    return candidates, sorted([*refused, *twice, *foreign], key=_order)
+    return candidates, sorted([*unreadable, *twice, *foreign], key=_order)
+
+
+def _candidate(dist: Installed, name: str, value: str) -> Candidate:
+    module, _, path = (part.strip() for part in value.partition(":"))
+    package = module.partition(".")[0]
+
+    def load() -> object:
+        target: object = importlib.import_module(module)
+        for part in path.split(".") if path else ():
+            target = getattr(target, part)
+        return target
+
+    return Candidate(name, dist.name, dist.version, value, package, load, dist.location)
 
 
 def _order(item: Candidate | PluginRecord) -> tuple[str, str, str]:
     return canonical(item.distribution), item.name, item.version
-
-
-def _declares_plugins(dist: Distribution) -> bool:
-    try:
-        return ENTRY_POINT_GROUP in (dist.read_text("entry_points.txt") or "")
-    except (OSError, UnicodeDecodeError) as error:
-        logger.warning("%s: entry_points.txt is unreadable: %s", _identity(dist)[2], error)
-        return False
-
-
-def _identity(dist: Distribution) -> tuple[str, str, str]:
-    """Name, version and folder; damaged metadata yields placeholders instead of an exception."""
-    try:
-        location = str(dist.locate_file(""))
-    except (NotImplementedError, OSError):
-        location = ""
-    try:
-        name, version = dist.metadata["Name"] or "", dist.version or ""
-    except (KeyError, OSError, TypeError, UnicodeDecodeError):
-        name = version = ""
-    return name or "(unnamed distribution)", version or "(no version)", location.rstrip("/.")
 
 
 def _settle_copies(

@@ -7,7 +7,6 @@ context or can hang.
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import os
 import platform
 import re
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from kt_core.registry.packages import installed_version
 from kt_core.registry.specs import ProbeEnv
 
 MASK_VARIABLE = "KT_CPU_FLAGS_MASK"
@@ -86,16 +86,17 @@ def _darwin_flags() -> frozenset[str]:
         present = {
             flag
             for name, flag in zip(names, linux, strict=True)
-            if _sysctl(f"hw.optional.arm.{name}") == b"\x01\x00\x00\x00"
+            if sysctl(f"hw.optional.arm.{name}") == b"\x01\x00\x00\x00"
         }
         return frozenset({"fp", "asimd", *present})
     words: set[str] = set()
     for key in ("features", "leaf7_features", "extfeatures"):
-        words.update(_sysctl(f"machdep.cpu.{key}").rstrip(b"\0").decode("ascii", "replace").split())
+        words.update(sysctl(f"machdep.cpu.{key}").rstrip(b"\0").decode("ascii", "replace").split())
     return frozenset(_LINUX_NAMES.get(word.lower(), word.lower()) for word in words)
 
 
-def _sysctl(name: str) -> bytes:
+def sysctl(name: str) -> bytes:
+    """Return a value of macOS' system control as raw bytes, empty if there is none."""
     libc = ctypes.CDLL(None)
     size = ctypes.c_size_t(0)
     if libc.sysctlbyname(name.encode(), None, ctypes.byref(size), None, 0) != 0:
@@ -129,7 +130,7 @@ def cuda_presence(environ: Mapping[str, str], root: Path = Path("/")) -> CudaPre
 
     ``root`` is where the file system begins (tests give another one).
     """
-    torch = _distribution_version("torch")
+    torch = installed_version("torch")
     if torch is not None and torch.endswith("+cpu"):
         return CudaPresence(
             0,
@@ -148,6 +149,21 @@ def cuda_presence(environ: Mapping[str, str], root: Path = Path("/")) -> CudaPre
             0, f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU", "unset CUDA_VISIBLE_DEVICES"
         )
     return CudaPresence(len(chosen) if found is None else min(found, len(chosen)))
+
+
+def extension_missing(kind: str) -> str:
+    """Return why torch cannot have ``xpu`` or ``npu`` devices here, empty if it may have them.
+
+    Judged by the installed distributions; whether such a device is there only torch can say.
+    """
+    if kind == "npu":
+        return "" if installed_version("torch-npu") else "torch_npu is not installed"
+    torch = installed_version("torch")
+    build = (torch or "").partition("+")[2]
+    # Builds from source carry a commit there and may have anything.
+    if torch is not None and (build == "" or re.match(r"cpu|cu\d|rocm", build)):
+        return f"the installed torch {torch} is built without {kind}"
+    return ""
 
 
 def _visible(text: str) -> list[str]:
@@ -176,10 +192,3 @@ def _gpu_files(root: Path) -> int | None:
     # WSL shows a GPU as dxg, AMD's driver as kfd (torch for ROCm calls its devices cuda as well).
     wsl = "dxg" in names and (root / "usr/lib/wsl/lib/libcuda.so.1").exists()
     return None if wsl or "kfd" in names else 0
-
-
-def _distribution_version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pluggy
 
-from kt_core.registry.environment import cuda_presence, probe_env
+from kt_core.registry.environment import cuda_presence, extension_missing, probe_env
 from kt_core.registry.loading import describe, isolated
 from kt_core.registry.specs import (
     Accepted,
@@ -18,7 +18,7 @@ from kt_core.registry.specs import (
 )
 
 DEVICE_TYPES = ("cpu", "cuda", "xpu", "npu")
-"""Device types a rule may name. Whether an xpu or npu is there is left to torch, at plan time."""
+"""Device types a rule may name."""
 
 Spec = OperatorSpec | KernelSpec
 
@@ -46,8 +46,11 @@ def device_rejection(spec: Spec, device: str, environ: Mapping[str, str]) -> Rej
             (f'it runs on {" and ".join(spec.devices)}, not on "{device}"',),
             f"name one of {', '.join(spec.devices)} as its device, or another kernel",
         )
-    if kind != "cuda":
+    if kind == "cpu":
         return None
+    if kind != "cuda":
+        missing = extension_missing(kind)
+        return Rejected((missing,), "use cpu or cuda as the device") if missing else None
     presence = cuda_presence(environ)
     if presence.count == 0:
         return Rejected((presence.reason,), presence.help or "use cpu as the device")

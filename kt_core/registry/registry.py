@@ -55,8 +55,8 @@ class Registry:
         self._kernels: dict[str, Found[KernelSpec]] = {}
         for record in self.plugins:
             for operator in record.operators:
-                entry = Found(operator, record)
-                self._operators.update(dict.fromkeys(names_of(operator), entry))
+                host = Found(operator, record)
+                self._operators.update(dict.fromkeys(names_of(operator), host))
             for kernel in record.kernels:
                 found = Found(kernel, record)
                 self._kernels.update(dict.fromkeys(names_of(kernel), found))
@@ -107,12 +107,17 @@ class Registry:
 
     def operators(self) -> tuple[Found[OperatorSpec], ...]:
         """Return all operators, sorted by name."""
-        return tuple(sorted(set(self._operators.values()), key=lambda found: found.spec.name))
+        items = sorted(self._operators.items())
+        return tuple(found for name, found in items if name == found.spec.name)
 
     def kernels(self, kind: str | None = None) -> tuple[Found[KernelSpec], ...]:
         """Return all kernels (of ``kind``), sorted by name."""
-        found = {entry for entry in self._kernels.values() if kind in (None, entry.spec.kind)}
-        return tuple(sorted(found, key=lambda entry: entry.spec.name))
+        items = sorted(self._kernels.items())
+        return tuple(
+            found
+            for name, found in items
+            if name == found.spec.name and kind in (None, found.spec.kind)
+        )
 
     def operator_names(self) -> tuple[str, ...]:
         """Return every name and alias an operator is found by."""
@@ -148,7 +153,11 @@ class Registry:
         return explain_unknown(self, name, what, kind=kind, location=location)
 
     def probe(self, spec: Spec, device: str) -> ProbeResult:
-        """Return whether ``spec`` can run on ``device`` (``"cpu"``, ``"cuda:1"``); never raises."""
+        """Return whether ``spec`` can run on ``device`` (``"cpu"``, ``"cuda:1"``).
+
+        Whatever its plugin's probe does wrong is a rejection. Only a spec that is not of this
+        registry raises (``PluginError`` KT215).
+        """
         from kt_core.registry.probing import probe
 
         key = (f"{type(spec).__name__}:{spec.name}", device)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 MAX_DEPTH: Final = 24
@@ -269,25 +270,12 @@ def pattern_fault(pattern: object) -> str | None:
     return _explosive_shape(pattern)
 
 
-_TOKEN = re.compile(
-    r"""(?P<klass>\[\^?\]?(?:\\.|[^\]\\])*\])   # a character class is one atom
-      | (?P<backref>\\[1-9]|\(\?P=)
-      | (?P<escape>\\.)
-      | (?P<open>\(\??)                         # the ? of (?: and its kin repeats nothing
-      | (?P<close>\))
-      | (?P<repeat>[*+]|\{\d+(?:,\d*)?\}|\{,\d+\})
-      | (?P<branch>\|)
-      | (?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-
-
 def _explosive_shape(pattern: str) -> str | None:
     """Judge a pattern that compiles by its tokens; errs on the side of refusing."""
     varies = [False]  # per open group: does it contain a repeat or a branch?
     closed = False  # did the last token close a group that varies?
     unbounded = 0
-    for token in _TOKEN.finditer(pattern):
+    for token in _tokens().finditer(pattern):
         kind, text = token.lastgroup, token.group()
         if kind == "backref":
             return (
@@ -308,6 +296,21 @@ def _explosive_shape(pattern: str) -> str | None:
             varies[-1] = True
             unbounded += text in "*+" or text.endswith(",}")
     return f"the pattern {pattern!r} has more than two unbounded repeats" if unbounded > 2 else None
+
+
+@cache
+def _tokens() -> re.Pattern[str]:
+    return re.compile(
+        r"""(?P<klass>\[\^?\]?(?:\\.|[^\]\\])*\])   # a character class is one atom
+          | (?P<backref>\\[1-9]|\(\?P=)
+          | (?P<escape>\\.)
+          | (?P<open>\(\??)                         # the ? of (?: and its kin repeats nothing
+          | (?P<close>\))
+          | (?P<repeat>[*+]|\{\d+(?:,\d*)?\}|\{,\d+\})
+          | (?P<branch>\|)
+          | (?P<other>.)""",
+        re.VERBOSE | re.DOTALL,
+    )
 
 
 def _all_in(names: Sequence[object], allowed: frozenset[str]) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import TYPE_CHECKING, Literal
 
 from kt_core.errors import Location, Problem
 from kt_core.registry.known import UPSTREAM_PREFIX, distribution_for, not_provided
+from kt_core.registry.packages import installed_version
 from kt_core.registry.records import PluginRecord, State
 
 if TYPE_CHECKING:
@@ -79,9 +79,8 @@ def _missing_distribution(
 ) -> Problem:
     installed = ", ".join(dict.fromkeys(record.label for record in registry.plugins))
     facts = (f"installed: {installed or 'no plugins'}",)
-    try:
-        version = importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+    version = installed_version(distribution)
+    if version is None:
         return Problem(
             "KT210",
             f'"{name}" needs the distribution {distribution}, which is not installed',

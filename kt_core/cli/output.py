@@ -1,0 +1,60 @@
+"""How commands write: problems, tables, JSON, and nothing that could steer a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from kt_core.errors import Problem
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters escaped; tabs and line ends stay.
+
+    File names, metadata and plugins' messages come from outside, and a terminal obeys what is
+    written to it.
+    """
+    return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Write ``text`` and a line end to ``stream`` (standard output)."""
+    print(printable(text), file=stream or sys.stdout)
+
+
+def write_problems(problems: Iterable[Problem], stream: TextIO | None = None) -> None:
+    """Write each problem in its text form, to standard error unless told otherwise."""
+    for problem in problems:
+        write(problem.render(), stream or sys.stderr)
+
+
+def write_json(data: Any, stream: TextIO | None = None) -> None:
+    """Write ``data`` as indented JSON. Control characters are escaped by JSON itself."""
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+    print(text, file=stream or sys.stdout)
+
+
+def table(rows: Sequence[Sequence[str]], *, indent: int = 0, gap: int = 2) -> str:
+    """Return ``rows`` as left-aligned columns; the last column is not padded."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for row in cells:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append((" " * indent + (" " * gap).join(padded)).rstrip())
+    return "\n".join(lines)
+
+
+def human_bytes(count: int) -> str:
+    """Return ``count`` bytes in binary units: ``1.5 GiB``."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

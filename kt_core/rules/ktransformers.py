@@ -1,8 +1,8 @@
 """What rule files written for KTransformers say, and what kt understands by it. Data only.
 
-Its operator and kernel names are aliases in the specs of the operators that took over their work.
-Here is the rest: its copies of transformers' model classes, names that nothing stands for yet, and
-options that exist only there.
+Its operator and kernel names are aliases in the specs of the operators that took over their work,
+and ``kt_core.registry.known`` has those that nothing stands for. Here are its copies of transformers'
+model classes, and options that exist only there.
 """
 
 from __future__ import annotations
@@ -48,70 +48,10 @@ MODEL_CLASSES: Mapping[str, tuple[str, ...]] = _copies()
 """Its model class -> the classes of transformers that ``match.class`` then means."""
 
 MODELS_PREFIX = f"{_HERE}."
-OPERATORS_PREFIX = "ktransformers.operators."
-
 NO_MODEL: Mapping[str, str] = {
     "modeling_smallthinker": "transformers has no SmallThinker",
 }
 """Model files of KTransformers without a counterpart, and why."""
-
-
-@dataclass(frozen=True)
-class Absent:
-    """A name of KTransformers that nothing stands for: why, and what to do."""
-
-    why: str
-    help: str
-
-
-_ASCEND = Absent(
-    "KTransformers' W8A8 classes need an Ascend NPU; kt has no NPU operators",
-    "use a rule file for cpu or cuda",
-)
-_INTEL = Absent(
-    "KTransformers' IPEX-LLM classes need an Intel GPU; kt has no operators for it",
-    "use a rule file for cpu or cuda",
-)
-_NAME_PARTS: tuple[tuple[str, Absent], ...] = (
-    (".operators.ascend.", _ASCEND),
-    ("W8A8", _ASCEND),
-    ("IPEXLLM", _INTEL),
-    (
-        "KLinearFP8",
-        Absent(
-            "KTransformers' FP8 linear needs FP8 safetensors weights; kt has no FP8 kernel yet",
-            "generate_op: KLinearMarlin",
-        ),
-    ),
-    (
-        "KLinearQ8",
-        Absent(
-            "KTransformers' KLinearQ8 dequantises at each call; kt has no kernel of that name",
-            "generate_op: KLinearTorch",
-        ),
-    ),
-)  # fmt: skip
-
-
-def absent(name: str) -> Absent | None:
-    """Return why an operator or kernel name of KTransformers is not available, if it is known."""
-    for part, reason in _NAME_PARTS:
-        if part in name:
-            return reason
-    return None
-
-
-RENAMED: Mapping[str, str] = {
-    # Names in its older tutorials that its own later versions no longer have.
-    "KTransformerLinear": "KTransformersLinear",
-    "ktransformers.operators.linear.KTransformerLinear": "kt_core.Linear",
-    "MLPCPUExperts": "KExpertsCPU",
-    "MLPCUDAExperts": "KExpertsMarlin",
-    "MLPExpertsTorch": "KExpertsTorch",
-    "QuantizedLinearMarlin": "KLinearMarlin",
-    "QuantizedLinearTorch": "KLinearTorch",
-}
-"""Operator and kernel names of old documents -> what they became."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +86,11 @@ OPTIONS: Mapping[str, Option] = {
         "layer-wise prefill does not exist here: kernels of both phases stay loaded",
         "delete per_layer_prefill_intput_threshold, or set it to 0",
         (0, None),
+    ),
+    "backend": Option(
+        "kernels here have one implementation each, chosen by name",
+        "name the kernel by generate_op instead, and delete backend",
+        ("llamafile",),
     ),
     "absorb_for_prefill": Option(
         "absorbed prefill does not exist here",

@@ -1,0 +1,254 @@
+"""What can be said about a pattern without running it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kt_core.rules.pattern_tree import (
+    DIGITS,
+    INFINITE,
+    Branch,
+    Chars,
+    Edge,
+    Group,
+    Item,
+    Literal,
+    Look,
+    Repeat,
+    parse,
+)
+
+
+class Scope(enum.IntEnum):
+    """Which whole numbers in a module path can change whether a pattern matches it.
+
+    Module paths differ mostly in layer and expert numbers, and most patterns do not tell these apart.
+    """
+
+    NONE = 0
+    """None: all of ``a.1.b`` and ``a.20.b`` match, or none do."""
+    FIRST = 1
+    """Only the first, the layer number."""
+    ALL = 2
+    """Any, as far as is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """About one pattern.
+
+    ``scope``: see :class:`Scope`. ``pieces``: text without digits that every matching path contains.
+    ``cheap``: matching cannot take long, so that no time limit is needed. ``whole``: the one path a
+    fully literal pattern matches. ``opaque``: the pattern uses what ``pattern_tree`` cannot read.
+    """
+
+    scope: Scope
+    pieces: tuple[str, ...]
+    cheap: bool
+    whole: str | None
+    opaque: bool
+
+
+@lru_cache(maxsize=4096)
+def facts(pattern: str) -> Facts:
+    """Return what is known about a valid ``pattern``."""
+    branches = parse(pattern)
+    if branches is None:
+        return Facts(Scope.ALL, (), cheap=False, whole=None, opaque=True)
+    return Facts(
+        max(_scope(branch) for branch in branches),
+        _pieces(branches[0]) if len(branches) == 1 else (),
+        _cheap(branches),
+        _whole(branches),
+        opaque=False,
+    )
+
+
+# --- which numbers matter -------------------------------------------------------------------------
+
+
+def _scope(branch: Branch) -> Scope:
+    if blind(branch, top=True):
+        return Scope.NONE
+    rest = _after_first_number(branch)
+    if rest is not None and blind(rest, top=True):
+        return Scope.FIRST
+    return Scope.ALL
+
+
+def _after_first_number(branch: Branch) -> Branch | None:
+    """Return what follows ``^literal text.<number>`` if the branch begins so and the number ends there.
+
+    The number part may be any expression over digits. What follows must begin with a dot or an edge,
+    or be empty.
+    """
+    if not branch or branch[0] != Edge("^"):
+        return None
+    i = 1
+    while i < len(branch) and isinstance(branch[i], Literal) and not only_digits(branch[i]):
+        i += 1
+    if i > 1 and branch[i - 1] != Literal("."):
+        return None
+    start = i
+    while i < len(branch) and only_digits(branch[i]):
+        i += 1
+    rest = branch[i:]
+    if i == start or (rest and rest[0] not in (Literal("."), Edge("$"))):
+        return None
+    return rest
+
+
+def only_digits(item: Item) -> bool:
+    """Whether ``item`` matches nothing but digits (at least one character of them, or none)."""
+    match item:
+        case Literal(char):
+            return char in DIGITS
+        case Chars(ascii=chars, any=any_):
+            return not any_ and chars <= DIGITS and bool(chars)
+        case Group(branches):
+            return all(branch and all(map(only_digits, branch)) for branch in branches)
+        case Repeat(inner, _, _):
+            return only_digits(inner)
+    return False
+
+
+def blind(branch: Branch, *, top: bool) -> bool:
+    """Whether one number in a path can be exchanged for another without changing the outcome.
+
+    A *number* is a path segment of digits only, so its neighbours are dots or the ends of the path.
+    Digits of a number may only be consumed by items that take any run of them: ``.*``, ``[^.]*`` and
+    so on, or ``\\d+`` and ``.+`` where nothing else can share the run. A digit behind a letter, as in
+    ``w1``, is never part of a number. ``top``: the branch is not inside a group.
+    """
+    outside = False
+    """Whether the item before certainly took a character that no number follows: neither dot nor digit."""
+    for i, item in enumerate(branch):
+        was_outside, outside = outside, False
+        match item:
+            case Literal(char):
+                if char in DIGITS and not was_outside:
+                    return False
+                outside = char != "." and (char not in DIGITS or was_outside)
+            case Chars(ascii=chars):
+                if chars & DIGITS and not was_outside:
+                    return False
+                # Such a character is part of no number, but it may be a dot.
+                outside = "." not in chars
+            case Edge(_):
+                pass
+            case Repeat(inner, least, most):
+                if not _blind_repeat(branch, i, inner, least, most, top):
+                    return False
+            case Group(branches):
+                if not all(blind(inner, top=False) for inner in branches):
+                    return False
+            case Look(branches, _):
+                if not all(blind(inner, top=False) for inner in branches):
+                    return False
+    return True
+
+
+def _blind_repeat(
+    branch: Branch, i: int, inner: Item, least: int, most: int, top: bool
+) -> bool:
+    if isinstance(inner, Literal):
+        return inner.char not in DIGITS
+    if not isinstance(inner, Chars):
+        return isinstance(inner, Group) and all(blind(b, top=False) for b in inner.branches)
+    digits = inner.ascii & DIGITS
+    if not digits:
+        return True
+    if digits != DIGITS or most < INFINITE or least > 1:
+        return False
+    return least == 0 or (_parted(branch, i - 1, top) and _parted(branch, i + 1, top))
+
+
+def _parted(branch: Branch, i: int, top: bool) -> bool:
+    """Whether no digit can be consumed right at item ``i``: an edge, the end, a character that is none."""
+    if not 0 <= i < len(branch):
+        return top
+    match branch[i]:
+        case Literal(char):
+            return char not in DIGITS
+        case Chars(ascii=chars):
+            return not chars & DIGITS
+        case Edge(_):
+            return True
+    return False
+
+
+# --- other facts ----------------------------------------------------------------------------------
+
+
+def _pieces(branch: Branch) -> tuple[str, ...]:
+    found: list[str] = []
+    run = ""
+    for item in (*branch, Edge("$")):
+        if isinstance(item, Literal) and item.char not in DIGITS:
+            run += item.char
+            continue
+        if len(run) > 1:
+            found.append(run)
+        run = ""
+    # The longest piece decides most often.
+    return tuple(sorted(set(found), key=len, reverse=True))
+
+
+def _whole(branches: tuple[Branch, ...]) -> str | None:
+    if len(branches) != 1:
+        return None
+    match branches[0]:
+        case [Edge("^"), *middle, Edge("$")] if all(isinstance(i, Literal) for i in middle):
+            return "".join(i.char for i in middle if isinstance(i, Literal))
+    return None
+
+
+_MAX_POWER = 3
+_MAX_WAYS = 64
+
+
+def _cheap(branches: tuple[Branch, ...]) -> bool:
+    """Whether matching a path of ``n`` characters surely takes no more than some ``64 * n**3`` steps.
+
+    Each unbounded repeat may be tried at ``n`` lengths, and so may the start of a pattern without
+    ``^``. Alternatives and bounded repeats multiply the ways to go. A lookahead is decided once where
+    it stands, so the worst one counts. Repeats inside repeats are never cheap.
+    """
+    ways = 0
+    for branch in branches:
+        power, factor = _cost(branch)
+        if branch[:1] != (Edge("^"),):
+            power += 1
+        if power > _MAX_POWER:
+            return False
+        ways += factor
+    return ways <= _MAX_WAYS
+
+
+def _cost(branch: Branch) -> tuple[int, int]:
+    power = 0
+    looking = 0
+    ways = 1
+    for item in branch:
+        match item:
+            case Repeat(Group(branches), _, most):
+                inner = [_cost(b) for b in branches]
+                if most > 1 or any(p for p, _ in inner):
+                    return _MAX_POWER + 1, 1
+                ways *= 1 + sum(w for _, w in inner)
+            case Repeat(_, least, most):
+                if most >= INFINITE:
+                    power += 1
+                else:
+                    ways *= most - least + 1
+            case Group(branches):
+                inner = [_cost(b) for b in branches]
+                power += max(p for p, _ in inner)
+                ways *= sum(w for _, w in inner)
+            case Look(branches, _):
+                inner = [_cost(b) for b in branches]
+                looking = max(looking, *(p for p, _ in inner))
+                ways *= sum(w for _, w in inner)
+    return power + looking, ways

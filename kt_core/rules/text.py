@@ -1,0 +1,41 @@
+"""How words of the user's file appear in messages: quoted, on one line, never a control character."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+_SHOWN = 80
+
+
+def show(value: object) -> str:
+    """Return ``value`` as it would be written in YAML flow style, escaped and cut to 80 characters."""
+    if isinstance(value, str) and len(value) > _SHOWN:
+        value = value[: _SHOWN - 1] + "…"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if len(text) > 2 * _SHOWN:
+        text = text[: 2 * _SHOWN - 1] + "…"
+    # json leaves DEL, C1 controls, bidirectional overrides and the like as they are.
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+
+
+def bare(text: str) -> str:
+    """Return a word for a ``help:`` line: as written when that is harmless, else quoted."""
+    if text and len(text) <= _SHOWN and text.isprintable():
+        return text
+    return show(text)
+
+
+def listed(words: Iterable[str], *, most: int = 12) -> str:
+    """Join words with commas; beyond ``most`` only their number is given."""
+    known = list(words)
+    if len(known) > most:
+        known = [*known[:most], f"… ({len(known) - most} more)"]
+    return ", ".join(known)
+
+
+def yaml_string(text: str) -> str:
+    """Return ``text`` as a YAML scalar that reads back as the same string."""
+    if "'" not in text and text.isprintable():
+        return f"'{text}'"
+    return json.dumps(text, ensure_ascii=False)

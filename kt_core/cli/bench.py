@@ -16,7 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--prompt-tokens", type=int, default=512, metavar="N")
     parser.add_argument("-n", "--new-tokens", type=int, default=64, metavar="N")
     parser.add_argument("-r", "--runs", type=int, default=3, metavar="N", help="default: 3")
-    parser.add_argument("-t", "--threads", type=int, metavar="N", help="default: all this process may use")
+    parser.add_argument(
+        "-t", "--threads", type=int, metavar="N", help="default: all this process may use"
+    )
     layer = parser.add_argument_group("one layer instead of a model")
     layer.add_argument("--layer", choices=("experts", "linear"))
     layer.add_argument("--kernel", metavar="NAME", help="a registered kernel: kt plugins")

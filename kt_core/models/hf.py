@@ -46,7 +46,9 @@ def config_from_folder(folder: str | Path) -> Any:
             help="give the folder that holds config.json and the tokenizer files",
         )
     try:
-        config = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        config = AutoConfig.from_pretrained(
+            str(path), trust_remote_code=False, local_files_only=True
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WeightsError.of(
             "KT434",
@@ -67,7 +69,7 @@ def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:
 
     try:
         with torch.device("meta"), _no_weight_init():
-            model = AutoModelForCausalLM.from_config(
+            model: nn.Module = AutoModelForCausalLM.from_config(
                 config, dtype=dtype, trust_remote_code=False
             )
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:

@@ -23,7 +23,10 @@ _DEVICE = {
 _PLACEMENT = {
     "generate_device": {**_DEVICE, "description": "Device of the decode phase and of the module."},
     "prefill_device": {**_DEVICE, "description": "Device of the prefill phase."},
-    "out_device": {**_DEVICE, "description": "Where results go; default: where the input came from."},
+    "out_device": {
+        **_DEVICE,
+        "description": "Where results go; default: where the input came from.",
+    },
 }
 _PHASES = {
     "generate_op": {"type": "string", "description": "Kernel of the decode phase."},

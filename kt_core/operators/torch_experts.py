@@ -51,9 +51,7 @@ class TorchExperts(ExpertsKernel):
         def place(bias: torch.Tensor | None) -> torch.Tensor | None:
             return None if bias is None else bias.to(self.context.device, self.context.dtype)
 
-        self._gate, self._up, self._down = map(
-            convert, (weights.gate, weights.up, weights.down)
-        )
+        self._gate, self._up, self._down = map(convert, (weights.gate, weights.up, weights.down))
         self._gate_bias, self._up_bias, self._down_bias = map(
             place, (weights.gate_bias, weights.up_bias, weights.down_bias)
         )
@@ -63,7 +61,7 @@ class TorchExperts(ExpertsKernel):
     ) -> torch.Tensor:
         """See :meth:`kt_core.operators.kernel.ExpertsKernel.forward`."""
         output = torch.zeros_like(hidden_states)
-        for expert in top_k_index.unique().tolist():
+        for expert in torch.unique(top_k_index).tolist():
             if expert == -1:
                 continue
             if not 0 <= expert < self.shape.num_experts:

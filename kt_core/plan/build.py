@@ -282,7 +282,7 @@ class _Builder:
                         for key, value in (("name", rule.name), ("class", rule.match_class))
                         if value is not None
                     ),
-                    "list the modules: kt plan --modules all",
+                    "list the modules: kt plan --modules",
                     Severity.WARNING,
                 )
             )

@@ -7,6 +7,16 @@ from collections.abc import Iterator
 
 from kt_core.plan.model import ModulePlan, Plan
 
+_HEADER: tuple[str, ...] = (
+    "modules",
+    "class",
+    "operator",
+    "prefill",
+    "decode",
+    "stored as",
+    "rule",
+)
+
 
 def human_bytes(count: float) -> str:
     """``1536`` -> ``1.5 KiB``."""
@@ -51,11 +61,26 @@ def _summary(plan: Plan) -> Iterator[str]:
 def _groups(plan: Plan) -> list[tuple[str, ...]]:
     """Modules that are treated alike, as rows of a table."""
     counts: Counter[tuple[str, ...]] = Counter()
+    rules: dict[tuple[str, ...], set[int]] = {}
     for module in plan.modules:
         if module.resident or module.decode or module.tied_to:
-            counts[_treatment(module)] += 1
-    header = ("modules", "class", "operator", "prefill", "decode", "stored as", "rule")
-    return [header, *((str(count), *row) for row, count in counts.items())]
+            key = _treatment(module)
+            counts[key] += 1
+            rules.setdefault(key, set()).update(() if module.rule is None else (module.rule + 1,))
+    rows: list[tuple[str, ...]] = [_HEADER]
+    rows += [(str(count), *key, _ranges(rules[key])) for key, count in counts.items()]
+    return rows
+
+
+def _ranges(numbers: set[int]) -> str:
+    """``{1, 2, 3, 7}`` -> ``1-3 7``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return " ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs) or "-"
 
 
 def _treatment(module: ModulePlan) -> tuple[str, ...]:
@@ -66,8 +91,7 @@ def _treatment(module: ModulePlan) -> tuple[str, ...]:
         )
     else:
         phases = (module.device, module.device)
-    rule = "-" if module.rule is None else str(module.rule + 1)
-    return (module.class_name, module.operator, *phases, " ".join(module.types) or "-", rule)
+    return (module.class_name, module.operator, *phases, " ".join(module.types) or "-")
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
@@ -78,6 +102,9 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 def module_lines(plan: Plan) -> Iterator[str]:
     """One line per module, for ``--modules``."""
-    rows = [("module", "class", "operator", "prefill", "decode", "stored as", "rule")]
-    rows += [(m.path or "(root)", *_treatment(m)) for m in plan.modules]
+    rows: list[tuple[str, ...]] = [("module", *_HEADER[1:])]
+    rows += [
+        (m.path or "(root)", *_treatment(m), "-" if m.rule is None else str(m.rule + 1))
+        for m in plan.modules
+    ]
     yield from _table(rows)

@@ -128,9 +128,7 @@ class Resolver:
         place = rule.place(f"replace.kwargs.{key}")
         found = self.registry.kernel(name, kind)
         if found is None:
-            self.problems.append(
-                self.registry.unknown(name, "kernel", kind=kind, location=place)
-            )
+            self.problems.append(self.registry.unknown(name, "kernel", kind=kind, location=place))
             return None
         spec = found.spec
         if kind_of(device) not in spec.devices:

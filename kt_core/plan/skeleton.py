@@ -78,5 +78,6 @@ def skeleton_of(model: nn.Module) -> Skeleton:
         parameters = tuple(
             ParameterInfo(name, tuple(tensor.shape), tensor.dtype.itemsize) for name, tensor in own
         )
-        modules.append(ModuleInfo(path, _hierarchy(type(module)), parameters))
+        cls: type[nn.Module] = type(module)
+        modules.append(ModuleInfo(path, _hierarchy(cls), parameters))
     return Skeleton(tuple(modules), aliases)

@@ -33,9 +33,7 @@ def why(model: nn.Module, rules: RuleSet, plan: Plan, path: str) -> str:
     lines = [f"{path or '(root)'}: {module.classes[0]}"]
     lines += [
         f"  {line}"
-        for line in explain_module(
-            rules, path, [(m.path, m.classes) for m in skeleton.modules]
-        )
+        for line in explain_module(rules, path, [(m.path, m.classes) for m in skeleton.modules])
     ]
     planned = plan.module(path)
     if planned is None:
@@ -49,8 +47,7 @@ def why(model: nn.Module, rules: RuleSet, plan: Plan, path: str) -> str:
         if kernel is not None:
             detail = f" ({kernel.detail})" if kernel.detail else ""
             lines.append(
-                f"  {phase}: {kernel.name} on {kernel.device}, "
-                f"from {kernel.distribution}{detail}"
+                f"  {phase}: {kernel.name} on {kernel.device}, from {kernel.distribution}{detail}"
             )
     if planned.tensors:
         lines.append(f"  tensors: {', '.join(planned.tensors)} ({' '.join(planned.types)})")

@@ -62,7 +62,9 @@ STRAYS: Mapping[str, Mapping[str, Stray]] = {
     MATCH.what: {
         "replace": Stray("it belongs beside match", "put replace: in the same column as match:"),
         "kwargs": Stray(_IN_REPLACE, "put kwargs: below replace:"),
-        "recursive": Stray("it belongs beside match", "put recursive: in the same column as match:"),
+        "recursive": Stray(
+            "it belongs beside match", "put recursive: in the same column as match:"
+        ),
     },
     REPLACE.what: {
         # KTransformers' own headline example has this key, and its engine never read it.

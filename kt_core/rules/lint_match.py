@@ -7,7 +7,17 @@ from kt_core.rules import classes, patterns
 from kt_core.rules.ktransformers import MODEL_CLASSES, MODELS_PREFIX, NO_MODEL
 from kt_core.rules.model import DEFAULT
 from kt_core.rules.pattern_facts import only_digits
-from kt_core.rules.pattern_tree import INFINITE, Branch, Chars, Edge, Group, Item, Literal, Repeat, parse
+from kt_core.rules.pattern_tree import (
+    INFINITE,
+    Branch,
+    Chars,
+    Edge,
+    Group,
+    Item,
+    Literal,
+    Repeat,
+    parse,
+)
 from kt_core.rules.problems import Problems
 from kt_core.rules.structure import Draft
 from kt_core.rules.suggest import did_you_mean
@@ -39,12 +49,18 @@ def _pattern(draft: Draft, pattern: str, problems: Problems) -> None:
     bad = patterns.check(pattern)
     if bad is not None:
         draft.sound = False
-        facts = [f"pattern: {pattern if pattern.isprintable() and len(pattern) < 100 else show(pattern)}"]
+        facts = [
+            f"pattern: {pattern if pattern.isprintable() and len(pattern) < 100 else show(pattern)}"
+        ]
         if bad.position is not None and len(facts[0]) < 110 and pattern.isprintable():
             facts.append(" " * (len("pattern: ") + bad.position) + "^")
         where = "" if bad.position is None else f" at character {bad.position + 1}"
         problems.add(
-            "KT121", f"the pattern is not valid: {bad.reason}{where}", place, facts=facts, help=_repair(pattern)
+            "KT121",
+            f"the pattern is not valid: {bad.reason}{where}",
+            place,
+            facts=facts,
+            help=_repair(pattern),
         )
         return
     branches = parse(pattern)
@@ -165,12 +181,12 @@ def _endless(item: Item) -> bool:
 
 
 def _takes_any(item: Repeat) -> bool:
-    return isinstance(item.item, Chars) and item.item.any and item.least == 0 and item.most >= INFINITE
+    return (
+        isinstance(item.item, Chars) and item.item.any and item.least == 0 and item.most >= INFINITE
+    )
 
 
-def _number_trap(
-    draft: Draft, pattern: str, branch: Branch, end: int, problems: Problems
-) -> None:
+def _number_trap(draft: Draft, pattern: str, branch: Branch, end: int, problems: Problems) -> None:
     first = _sample(branch[:end])
     facts = []
     if first:
@@ -197,7 +213,9 @@ def _sample(items: Branch) -> str | None:
             case Chars(ascii=chars, any=False) if chars:
                 text += min(chars)
             case Group(branches) if branches:
-                inner = _sample(branches[-1] if len(branches[-1]) <= len(branches[0]) else branches[0])
+                inner = _sample(
+                    branches[-1] if len(branches[-1]) <= len(branches[0]) else branches[0]
+                )
                 if inner is None:
                     return None
                 text += inner
@@ -223,7 +241,9 @@ def _class(draft: Draft, name: str, problems: Problems) -> None:
     if not classes.is_class_path(name):
         draft.sound = False
         short = _KNOWN_SHORT.get(name) or did_you_mean(name, _KNOWN_SHORT)
-        help_ = f"class: {_KNOWN_SHORT.get(short or '', short)}" if short else "class: torch.nn.Linear"
+        help_ = (
+            f"class: {_KNOWN_SHORT.get(short or '', short)}" if short else "class: torch.nn.Linear"
+        )
         problems.add(
             "KT123",
             f"match.class {show(name)} is not the dotted name of a class",
@@ -244,7 +264,9 @@ def _foreign_class(name: str, draft: Draft, problems: Problems) -> None:
             f"no model contains {show(name)}, so this rule never matches",
             place,
             facts=["operators only come into a model through replace"],
-            help=f"class: {near}" if near else "delete this rule, or match what the model is made of",
+            help=f"class: {near}"
+            if near
+            else "delete this rule, or match what the model is made of",
             severity=Severity.WARNING,
         )
         return

@@ -18,9 +18,26 @@ from kt_core.rules.problems import Problems
 from kt_core.rules.structure import Draft
 
 _EVERYTHING = frozenset(
-    ("", "^", "$", ".*", "^.*", ".*$", "^.*$", ".*?", "^.*?$", "(.*)", "^(.*)$", "(?:.*)", "()", "|")
+    (
+        "",
+        "^",
+        "$",
+        ".*",
+        "^.*",
+        ".*$",
+        "^.*$",
+        ".*?",
+        "^.*?$",
+        "(.*)",
+        "^(.*)$",
+        "(?:.*)",
+        "()",
+        "|",
+    )
 )
-_EVERYTHING_BUT_ROOT = frozenset((".", "^.", ".+", "^.+", ".+$", "^.+$", "(.+)", "^(.+)$", r"\w", r"\w+"))
+_EVERYTHING_BUT_ROOT = frozenset(
+    (".", "^.", ".+", "^.+", ".+$", "^.+$", "(.+)", "^(.+)$", r"\w", r"\w+")
+)
 
 
 def lint_order(drafts: Sequence[Draft], problems: Problems) -> None:

@@ -130,7 +130,9 @@ def _device(replace: _Replace, key: str, name: str, problems: Problems) -> str |
         f"{name}: {schema_check.shown(value)} is not a device",
         where,
         facts=facts,
-        help=f"{name}: {show(meant)}" if meant and " " not in name else (f"write {meant}" if meant else None),
+        help=f"{name}: {show(meant)}"
+        if meant and " " not in name
+        else (f"write {meant}" if meant else None),
     )
     return None
 
@@ -156,7 +158,9 @@ def _default(replace: _Replace, problems: Problems, after_continue: bool) -> Non
             f"{show(name)} means nothing to default, which keeps the module and only places it",
             replace.key(name),
             facts=[f"it takes: {listed(PLACEMENT_KWARGS)}"],
-            help=f"{near}: {bare(str(replace.kwargs[name]))}" if near else f"delete {bare(name)}, or name an operator as class",
+            help=f"{near}: {bare(str(replace.kwargs[name]))}"
+            if near
+            else f"delete {bare(name)}, or name an operator as class",
         )
     generate, prefill = (replace.kwargs.get(f"{phase}_device") for phase in ("generate", "prefill"))
     if generate is not None and prefill is not None and generate != prefill and not after_continue:
@@ -287,7 +291,9 @@ def _options(
     schemas = list(_schemas(replace, registry))
     known = {name for schema in schemas for name in schema.get("properties", {})}
     known |= {*PLACEMENT_KWARGS, *(KERNEL_KWARGS if operator.kernel_kind is not None else ())}
-    open_to_all = any("additionalProperties" in s and s["additionalProperties"] is not False for s in schemas)
+    open_to_all = any(
+        "additionalProperties" in s and s["additionalProperties"] is not False for s in schemas
+    )
     for name in list(replace.kwargs):
         if name in known or name in PHASE_KWARGS or open_to_all:
             continue
@@ -399,7 +405,9 @@ def _check_schema(
         problems.add(
             "KT140",
             f"{owner} needs the option {show(name)}",
-            replace.draft.places.get(_PREFIX, replace.draft.places.get("replace", replace.draft.place)),
+            replace.draft.places.get(
+                _PREFIX, replace.draft.places.get("replace", replace.draft.place)
+            ),
             facts=[f"{name}: {description}"] if description else [],
             help=f"{name}: …",
         )

@@ -121,7 +121,9 @@ def read_bytes(name: str) -> bytes:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
     try:
         # Without O_NONBLOCK, opening a FIFO would wait for its writer.
-        handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        handle = os.open(
+            name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        )
     except (OSError, ValueError) as error:
         raise _unreadable(name, error) from None
     mode = os.fstat(handle).st_mode

@@ -132,7 +132,9 @@ class Matcher:
         self._timed = [rule.name is not None and not facts(rule.name).cheap for rule in self.rules]
         self._literal: dict[str, list[int]] = {}
         self._groups: dict[tuple[str, ...], _Group] = {}
-        self._shapes: dict[tuple[int, str], tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {}
+        self._shapes: dict[
+            tuple[int, str], tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+        ] = {}
         self._firsts: dict[tuple[int, str, str], tuple[int, ...]] = {}
         self._decisions: dict[tuple[int, ...], _Decision] = {}
         for rule in self.rules:
@@ -185,7 +187,9 @@ class Matcher:
                 f"{_label(keeper)} took a module around it and says recursive: false, so no rule applies"
             )
         if not path and match.rule is not None:
-            lines.append("this is the model itself, which is never replaced; its kwargs still place it")
+            lines.append(
+                "this is the model itself, which is never replaced; its kwargs still place it"
+            )
         return lines + [self._verdict(rule, match, path, names) for rule in self.rules]
 
     def _verdict(self, rule: Rule, match: ModuleMatch, path: str, names: Sequence[str]) -> str:
@@ -250,7 +254,11 @@ class Matcher:
         self, path: str, group: _Group
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Split the rules for all paths shaped like ``path``: matching, by first number, by whole path."""
-        none = [i for i in group.by_scope[Scope.NONE] if self._possible(i, path) and self._found(i, path)]
+        none = [
+            i
+            for i in group.by_scope[Scope.NONE]
+            if self._possible(i, path) and self._found(i, path)
+        ]
         return (
             tuple(sorted((*group.always, *none))),
             tuple(i for i in group.by_scope[Scope.FIRST] if self._possible(i, path)),
@@ -305,7 +313,10 @@ class Matcher:
                 "KT170",
                 f"the pattern of rule {index + 1} takes too long on {show(path)}",
                 rule.place("match.name"),
-                (f"pattern: {show(rule.name)}", "repeats inside repeats, such as (.*)+, try every split"),
+                (
+                    f"pattern: {show(rule.name)}",
+                    "repeats inside repeats, such as (.*)+, try every split",
+                ),
                 "replace (.*)+ by .*, and (a|b)* by [ab]*",
             )
         )

@@ -150,9 +150,7 @@ def blind(branch: Branch, *, top: bool) -> bool:
     return True
 
 
-def _blind_repeat(
-    branch: Branch, i: int, inner: Item, least: int, most: int, top: bool
-) -> bool:
+def _blind_repeat(branch: Branch, i: int, inner: Item, least: int, most: int, top: bool) -> bool:
     if isinstance(inner, Literal):
         return inner.char not in DIGITS
     if not isinstance(inner, Chars):

@@ -189,7 +189,10 @@ class _Reader:
             if isinstance(low, frozenset):
                 chars |= low
                 continue
-            if self._peek() == "-" and self.text[self.position + 1 : self.position + 2] not in ("]", ""):
+            if self._peek() == "-" and self.text[self.position + 1 : self.position + 2] not in (
+                "]",
+                "",
+            ):
                 self.position += 1
                 high = self._set_item(self._take())
                 if isinstance(high, frozenset):

@@ -43,7 +43,8 @@ def check(pattern: str) -> BadPattern | None:
     fuzzy = _FUZZY.search(pattern)
     if fuzzy is not None and not _escaped(pattern, fuzzy.start()):
         return BadPattern(
-            "braces hold a repeat count such as {2} or {1,3}; module paths contain none", fuzzy.start()
+            "braces hold a repeat count such as {2} or {1,3}; module paths contain none",
+            fuzzy.start(),
         )
     try:
         _compile(pattern)

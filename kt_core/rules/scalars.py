@@ -36,7 +36,14 @@ class Value:
 
 
 _EMPTY = frozenset({"", "~", "null", "Null", "NULL"})
-_BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_BOOLEAN = {
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
 _WORDS = {
     word: value
     for value, words in ((True, ("yes", "on")), (False, ("no", "off")))
@@ -53,11 +60,23 @@ _OTHER_NUMBERS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"[-+]?0o[0-7]+\Z"), "text in YAML 1.1 and an octal number in YAML 1.2"),
     (re.compile(r"[-+]?0x[0-9a-fA-F_]+\Z"), "a hexadecimal number, which no option here takes"),
     (re.compile(r"[-+]?0b[01_]+\Z"), "a binary number in YAML 1.1 and text in YAML 1.2"),
-    (re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?\Z"), "a base-60 number in YAML 1.1 and text in YAML 1.2"),
-    (re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?\Z"), "a number with underscores, or longer than 64 bits, which YAML 1.2 does not have"),
-    (re.compile(r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?\Z"), "a number in YAML 1.2, but text to some YAML 1.1 readers"),
+    (
+        re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?\Z"),
+        "a base-60 number in YAML 1.1 and text in YAML 1.2",
+    ),
+    (
+        re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?\Z"),
+        "a number with underscores, or longer than 64 bits, which YAML 1.2 does not have",
+    ),
+    (
+        re.compile(r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?\Z"),
+        "a number in YAML 1.2, but text to some YAML 1.1 readers",
+    ),
     (re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z"), "not a finite number"),
-    (re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?\Z"), "a date in YAML 1.1 and text in YAML 1.2"),
+    (
+        re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?\Z"),
+        "a date in YAML 1.1 and text in YAML 1.2",
+    ),
 )
 
 
@@ -86,7 +105,9 @@ def read(node: Scalar) -> Value:
         return Value(Kind.NUMBER, float(text))
     for pattern, why in _OTHER_NUMBERS:
         if pattern.match(text):
-            help_ = f'"{text}" for the text; write numbers in plain decimals' if len(text) < 40 else ""
+            help_ = (
+                f'"{text}" for the text; write numbers in plain decimals' if len(text) < 40 else ""
+            )
             return Value(Kind.UNCLEAR, text, why, help_)
     return Value(Kind.TEXT, text)
 

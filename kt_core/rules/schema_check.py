@@ -30,7 +30,16 @@ class Violation:
 
 
 _IGNORED = frozenset(
-    {"$comment", "$schema", "default", "deprecated", "description", "examples", "format", "readOnly"}
+    {
+        "$comment",
+        "$schema",
+        "default",
+        "deprecated",
+        "description",
+        "examples",
+        "format",
+        "readOnly",
+    }
     | {"title", "writeOnly"}
 )
 _TYPE_WORDS = {
@@ -89,7 +98,9 @@ def _walk(value: Any, schema: Any, path: Path) -> Iterator[Violation]:
             yield from _walk(item, schema["items"], (*path, i))
 
 
-def _properties(value: Mapping[str, Any], schema: Mapping[str, Any], path: Path) -> Iterator[Violation]:
+def _properties(
+    value: Mapping[str, Any], schema: Mapping[str, Any], path: Path
+) -> Iterator[Violation]:
     known = schema.get("properties", {})
     rest = schema.get("additionalProperties", True)
     for name, item in value.items():
@@ -229,7 +240,9 @@ def _full(value: Any, schema: Mapping[str, Any]) -> Iterator[Violation]:
     validator = jsonschema.Draft202012Validator(
         schema, registry=referencing.Registry(), format_checker=None
     )
-    for error in sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.absolute_path))):
+    for error in sorted(
+        validator.iter_errors(value), key=lambda e: list(map(str, e.absolute_path))
+    ):
         yield from _of_error(error)
 
 

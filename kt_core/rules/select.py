@@ -137,7 +137,13 @@ def _read(file: Traversable, name: str, distribution: str) -> Iterator[RuleFile]
     stem = name.rpartition("/")[2].rpartition(".")[0]
     if document.architectures:
         yield RuleFile(
-            name, distribution, stem, document.architectures, document.description, frozenset(kinds), text
+            name,
+            distribution,
+            stem,
+            document.architectures,
+            document.description,
+            frozenset(kinds),
+            text,
         )
 
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from yaml.events import Event
 
 # What YAML does not call printable, and the line breaks that only YAML 1.1 knows.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
 _TAB = re.compile(r"\t")
 _BREAK = re.compile(r"\r\n|\n|\r")
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
@@ -101,7 +103,12 @@ def _clean(text: str, problems: Problems) -> bool:
         help_ = "remove it"
         if found[0] == "\0":
             help_ = "save the file as UTF-8 text; this looks like UTF-16 or a binary file"
-        problems.add("KT104", f"{name} does not belong in a rule file", _at(text, found, problems), help=help_)
+        problems.add(
+            "KT104",
+            f"{name} does not belong in a rule file",
+            _at(text, found, problems),
+            help=help_,
+        )
         return False
     for found in _TAB.finditer(text):
         line = text[_line_start(text, found.start()) : found.start()]
@@ -298,4 +305,3 @@ class _Builder:
             )
             return
         parent.entries[key.text] = (key, value)
-

@@ -122,7 +122,9 @@ def _version(node: Node, problems: Problems) -> None:
 def _architectures(node: Node, problems: Problems) -> tuple[str, ...]:
     if not isinstance(node, Sequence):
         example = node.text if isinstance(node, Scalar) and node.text else "LlamaForCausalLM"
-        _wrong_kind(node, "architectures", "a list", problems, help=f"architectures: [{bare(example)}]")
+        _wrong_kind(
+            node, "architectures", "a list", problems, help=f"architectures: [{bare(example)}]"
+        )
         return ()
     if not node.items:
         problems.add(
@@ -195,7 +197,11 @@ def _rule(node: Node, index: int, problems: Problems) -> Draft:
 def _match(node: Node, draft: Draft, problems: Problems) -> None:
     if not isinstance(node, Mapping):
         _wrong_kind(
-            node, "match", "a mapping with name or class", problems, help="match: {name: '^lm_head$'}"
+            node,
+            "match",
+            "a mapping with name or class",
+            problems,
+            help="match: {name: '^lm_head$'}",
         )
         return
     failed = problems.failed
@@ -230,14 +236,22 @@ def _replace(node: Node, draft: Draft, problems: Problems) -> None:
     if not isinstance(node, Mapping):
         example = node.text if isinstance(node, Scalar) and node.text else DEFAULT
         _wrong_kind(
-            node, "replace", "a mapping with class", problems, help=f"replace: {{class: {bare(example)}}}"
+            node,
+            "replace",
+            "a mapping with class",
+            problems,
+            help=f"replace: {{class: {bare(example)}}}",
         )
         return
     entries = _closed(node, REPLACE, problems)
     _remember(draft, "replace", entries, problems)
     if not node.entries:
         problems.add(
-            "KT118", "replace has no class", node, facts=[f"in {draft}"], help="replace: {class: default}"
+            "KT118",
+            "replace has no class",
+            node,
+            facts=[f"in {draft}"],
+            help="replace: {class: default}",
         )
         return
     # Without a class only the place is set, as in KTransformers. That a misspelt class is meant is
@@ -250,13 +264,15 @@ def _replace(node: Node, draft: Draft, problems: Problems) -> None:
         draft.kwargs = _kwargs(entries["kwargs"], draft, problems)
 
 
-def _kwargs(
-    entry: tuple[Scalar, Node], draft: Draft, problems: Problems
-) -> dict[str, Any] | None:
+def _kwargs(entry: tuple[Scalar, Node], draft: Draft, problems: Problems) -> dict[str, Any] | None:
     _, node = entry
     if not isinstance(node, Mapping):
         _wrong_kind(
-            node, "kwargs", "a mapping", problems, help="give options below kwargs:, or delete the line"
+            node,
+            "kwargs",
+            "a mapping",
+            problems,
+            help="give options below kwargs:, or delete the line",
         )
         return None
     if count(node) > MAX_KWARGS_NODES:
@@ -295,7 +311,9 @@ class _Values:
         found: dict[Any, Any] = {}
         for text, (key, value) in node.entries.items():
             self.draft.keys[f"{path}.{text}"] = self.problems.at(key)
-            result = self.read(value, f"{path}.{text}", text if path == "replace.kwargs" else f"{name}.{text}")
+            result = self.read(
+                value, f"{path}.{text}", text if path == "replace.kwargs" else f"{name}.{text}"
+            )
             if numbered:
                 self._layer(key, result, found)
             elif _key_is_text(key, self.problems):

@@ -111,7 +111,9 @@ def _escape(source: str, line: int, column: int, problems: Problems) -> None:
         "KT105",
         f"{show(pair)[1:-1].replace(chr(92) * 2, chr(92))} is not an escape in double quotes",
         _Place(line, column),
-        facts=["in double quotes a backslash must be doubled; in single quotes it stands for itself"],
+        facts=[
+            "in double quotes a backslash must be doubled; in single quotes it stands for itself"
+        ],
         help=help_,
     )
 

@@ -149,7 +149,10 @@ def _load_order(modules: Iterable[ModulePlan]) -> list[ModulePlan]:
 
 def _progress(modules: list[ModulePlan]) -> Iterable[ModulePlan]:
     # Shown on a terminal only, and only for loads that take more than two seconds.
-    return tqdm(modules, desc="Loading", unit="module", delay=2.0, disable=None, leave=False)
+    bar: Iterable[ModulePlan] = tqdm(
+        modules, desc="Loading", unit="module", delay=2.0, disable=None, leave=False
+    )
+    return bar
 
 
 def _set_tensor(

@@ -194,7 +194,10 @@ def measure_experts(
 
 
 def _median_call(
-    kernel: Any, x: torch.Tensor, routes: Sequence[tuple[torch.Tensor, torch.Tensor]], seconds: float
+    kernel: Any,
+    x: torch.Tensor,
+    routes: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    seconds: float,
 ) -> tuple[float, float]:
     """Median seconds of a call, and how many experts a call reads on average."""
     for index, weights in routes[:2]:
@@ -207,7 +210,7 @@ def _median_call(
         kernel.forward(x, index, weights)
         _synchronize()
         times.append(time.perf_counter() - started)
-    used = statistics.mean(len(index.unique()) for index, _ in routes)
+    used = statistics.mean(len(torch.unique(index)) for index, _ in routes)
     return statistics.median(times), used
 
 
@@ -246,9 +249,7 @@ def measure_linear(
         median = statistics.median(times)
         operations = 2 * count * bench.hidden * bench.inter
         rows.append(
-            LayerSpeed(
-                count, median * 1e3, operations / median / 1e9, weight.nbytes / median / 1e9
-            )
+            LayerSpeed(count, median * 1e3, operations / median / 1e9, weight.nbytes / median / 1e9)
         )
     return rows
 

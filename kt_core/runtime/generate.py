@@ -204,7 +204,7 @@ def prefill_and_generate(
 
 def end_tokens(model: nn.Module, tokenizer: Any) -> list[int]:
     """All ids that end an answer: the tokenizer's and the configurations', lists included."""
-    found: list[int] = []
+    found: list[Any] = []
     for owner in (
         tokenizer,
         getattr(model, "generation_config", None),
@@ -216,9 +216,7 @@ def end_tokens(model: nn.Module, tokenizer: Any) -> list[int]:
     return sorted({int(token) for token in found if token is not None})
 
 
-def _prefill(
-    model: nn.Module, prompt: torch.Tensor, cache: Any, chunk_size: int
-) -> torch.Tensor:
+def _prefill(model: nn.Module, prompt: torch.Tensor, cache: Any, chunk_size: int) -> torch.Tensor:
     for start in range(0, prompt.shape[1], chunk_size):
         logits = forward_logits(model, prompt[:, start : start + chunk_size], cache)
     last: torch.Tensor = logits[0, -1]

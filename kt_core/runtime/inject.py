@@ -58,8 +58,6 @@ def optimize_and_load_gguf(
     rules = load_rules(rule_file, registry)
     device = first_device() if default_device == "auto" else default_device
     with open_weights(gguf_path) as source:
-        plan = make_plan(
-            module, rules, source=source, registry=registry, default_device=device
-        )
+        plan = make_plan(module, rules, source=source, registry=registry, default_device=device)
         apply_plan(module, plan, source, registry)
     return plan

@@ -1,14 +1,15 @@
 """What every kernel must satisfy, as cases an operator distribution runs in three lines::
 
-    @pytest.mark.parametrize("case", kernel_cases("my_package.linear", tolerance=0.01), ids=str)
-    def test_contract(case):
-        case.run()
+@pytest.mark.parametrize("case", kernel_cases("my_package.linear", tolerance=0.01), ids=str)
+def test_contract(case):
+    case.run()
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def kernel_cases(
     if found is None:
         raise LookupError(registry.unknown(name, "kernel").render())
     spec = found.spec
-    suites = {LINEAR: _Linear, EXPERTS: _Experts}
+    suites: dict[str, type[_Suite]] = {LINEAR: _Linear, EXPERTS: _Experts}
     if spec.kind not in suites:
         raise LookupError(f"there is no contract for kernels of the kind {spec.kind!r}")
     types = [QuantType(t) for t in formats] if formats else _accepted(spec)
@@ -109,6 +110,9 @@ class _Suite:
         self.device = torch.device(device)
         self.options = options
 
+    def cases(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        raise NotImplementedError
+
     def context(self, dtype: torch.dtype) -> KernelContext:
         return KernelContext("contract", dtype, self.device, self.options)
 
@@ -125,16 +129,17 @@ class _Suite:
 class _Linear(_Suite):
     def cases(self) -> Iterator[tuple[str, Callable[[], None]]]:
         for type in self.types:
-            yield f"format-{type}", lambda type=type: self.agrees(type, 3, torch.float32)
-            yield f"format-{type}-decode", lambda type=type: self.agrees(type, 1, torch.float32)
+            yield f"format-{type}", partial(self.agrees, type, 3, torch.float32)
+            yield f"format-{type}-decode", partial(self.agrees, type, 1, torch.float32)
         for dtype in DTYPES:
-            yield f"dtype-{dtype}".replace("torch.", ""), lambda d=dtype: self.agrees(
-                self.types[0], 5, d
+            yield (
+                f"dtype-{dtype}".replace("torch.", ""),
+                partial(self.agrees, self.types[0], 5, dtype),
             )
         for tokens in (0, 1, 2, 7, 33, 130):
-            yield f"tokens-{tokens}", lambda n=tokens: self.agrees(self.types[-1], n, torch.float32)
+            yield f"tokens-{tokens}", partial(self.agrees, self.types[-1], tokens, torch.float32)
         for rows in (1, 3, 17, 65):
-            yield f"out-{rows}", lambda n=rows: self.agrees(self.types[-1], 4, torch.float32, n)
+            yield f"out-{rows}", partial(self.agrees, self.types[-1], 4, torch.float32, rows)
         yield "bias", self.bias
         yield "leading-dimensions", self.leading_dimensions
         yield "strided-input", self.strided_input
@@ -204,9 +209,7 @@ class _Linear(_Suite):
         from kt_core.weights import TensorInfo
 
         info = TensorInfo("w", (48, 64), QuantType.F32, 0, 48 * 64 * 4)
-        size = self.target.resident_bytes(
-            LinearShape(64, 48), [info], self.context(torch.bfloat16)
-        )
+        size = self.target.resident_bytes(LinearShape(64, 48), [info], self.context(torch.bfloat16))
         assert 0 < size <= 4 * info.nbytes
 
 
@@ -215,17 +218,17 @@ class _Experts(_Suite):
 
     def cases(self) -> Iterator[tuple[str, Callable[[], None]]]:
         for type in self.types:
-            yield f"format-{type}", lambda type=type: self.agrees(9, torch.float32, type)
-            yield f"format-{type}-decode", lambda type=type: self.agrees(1, torch.float32, type)
+            yield f"format-{type}", partial(self.agrees, 9, torch.float32, type)
+            yield f"format-{type}-decode", partial(self.agrees, 1, torch.float32, type)
         for dtype in DTYPES:
-            yield f"dtype-{dtype}".replace("torch.", ""), lambda d=dtype: self.agrees(6, d)
+            yield f"dtype-{dtype}".replace("torch.", ""), partial(self.agrees, 6, dtype)
         for tokens in (0, 1, 2, 8, 33, 130):
-            yield f"tokens-{tokens}", lambda n=tokens: self.agrees(n, torch.float32)
+            yield f"tokens-{tokens}", partial(self.agrees, tokens, torch.float32)
         yield "mixed-formats", self.mixed_formats
         yield "one-expert-takes-all", self.one_expert
         yield "minus-one-adds-nothing", self.minus_one
         for expert in (-2, 5, 2**31, -(2**63)):
-            yield f"expert-{expert}-refused", lambda e=expert: self.refused(e)
+            yield f"expert-{expert}-refused", partial(self.refused, expert)
         yield "usable-after-refusal", self.after_refusal
         yield "non-finite-row", self.non_finite_row
         yield "zero-row", self.zero_row

@@ -34,13 +34,13 @@ _NUMPY = {QuantType.F32: np.float32, QuantType.F16: np.float16}
 
 
 def random_packed(
-    type: QuantType | str, shape: tuple[int, ...], seed: int = 0, scale: float = 0.02
+    stored: QuantType | str, shape: tuple[int, ...], seed: int = 0, scale: float = 0.02
 ) -> PackedTensor:
     """Make a valid tensor of ``shape`` (values, row-major) whose values are of the order ``scale``.
 
-    The last dimension must be whole blocks of ``type``.
+    The last dimension must be whole blocks of the ``stored`` type.
     """
-    type = QuantType(type)
+    type = QuantType(stored)  # noqa: A001 - GGML's own word
     layout = LAYOUTS[type]
     generator = np.random.default_rng(seed)
     if shape[-1] % layout.block_size:

@@ -33,8 +33,8 @@ def write_tiny_llama(
     """Write a random Llama to ``path`` and return the float32 transformers model it was made from.
 
     ``quantization`` is any type that ``gguf`` can quantise to (F32, F16, BF16, Q8_0, Q4_0, …); the
-    returned model then holds the dequantised values. ``metadata`` overrides keys of the file; a value
-    of ``None`` leaves the key out.
+    returned model then holds the dequantised values. ``metadata`` overrides keys of the file; a
+    value of ``None`` leaves the key out.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -107,7 +107,7 @@ def _write(
     for key, value in keys.items():
         _add(writer, key, value)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    type = gguf.GGMLQuantizationType[quantization]
+    stored_type = gguf.GGMLQuantizationType[quantization]
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
@@ -115,9 +115,9 @@ def _write(
             if values.ndim == 1:
                 writer.add_tensor(stored, values)
                 continue
-            packed = gguf.quants.quantize(values, type)
-            writer.add_tensor(stored, packed, raw_dtype=type)
-            rounded = torch.from_numpy(gguf.quants.dequantize(packed, type).copy())
+            packed = gguf.quants.quantize(values, stored_type)
+            writer.add_tensor(stored, packed, raw_dtype=stored_type)
+            rounded = torch.from_numpy(gguf.quants.dequantize(packed, stored_type).copy())
             parameter.copy_(_unpermuted(name, rounded.reshape(parameter.shape), config))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

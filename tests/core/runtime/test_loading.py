@@ -114,7 +114,9 @@ def test_llama3_rope_divisors_are_applied(tmp_path):
     writer.write_tensors_to_file()
     writer.close()
     plain = load(file, rules=None, dtype="float32", device="cpu").model.model.rotary_emb.inv_freq
-    changed = load(scaled, rules=None, dtype="float32", device="cpu").model.model.rotary_emb.inv_freq
+    changed = load(
+        scaled, rules=None, dtype="float32", device="cpu"
+    ).model.model.rotary_emb.inv_freq
     torch.testing.assert_close(changed * torch.from_numpy(divisors), plain)
 
 
@@ -158,7 +160,7 @@ def test_an_unknown_architecture_is_named_with_those_known(tmp_path):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(WeightsError, match='KT433 .*"wavenet"'):
+    with pytest.raises(WeightsError, match=r'KT433 .*"wavenet"'):
         load(file)
 
 

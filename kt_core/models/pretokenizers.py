@@ -47,6 +47,6 @@ SPLITS: dict[str, tuple[str | None, ...]] = {
     "megrez": (_QWEN2,),
     "gpt-4o": (_O200K,),
     "llama4": (_O200K,),
-    "deepseek-v3": (r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3),
+    "deepseek-v3": (r"\p{N}{1,3}", r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK3),
 }
 """Each pattern isolates its matches in what the previous ones left."""

@@ -80,7 +80,7 @@ class _Vocabulary:
         pairs = [tuple(merge.split(" ")) for merge in self._list("merges", str)]
         if any(len(pair) != 2 for pair in pairs):
             raise self._wrong("tokenizer.ggml.merges holds an entry that is no pair")
-        return pairs  # type: ignore[return-value]
+        return pairs
 
     @property
     def scores(self) -> list[float]:

@@ -15,8 +15,8 @@ from kt_core.models.family import family_for_config
 from kt_core.models.hf import tied_parameters
 from kt_core.plan.skeleton import ModuleInfo, ParameterInfo
 from kt_core.registry.specs import EXPERTS
-from kt_core.weights.text import nearest
 from kt_core.weights import TensorInfo, WeightSource
+from kt_core.weights.text import nearest
 
 
 @dataclass(frozen=True)

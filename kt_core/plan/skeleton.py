@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ class Skeleton:
     aliases: dict[str, str]
 
 
-@lru_cache(maxsize=4096)
 def _hierarchy(cls: type) -> tuple[str, ...]:
     return tuple(f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__[:-1])
 
@@ -62,6 +60,7 @@ def skeleton_of(model: nn.Module) -> Skeleton:
     modules: list[ModuleInfo] = []
     aliases: dict[str, str] = {}
     first: dict[int, str] = {}
+    hierarchies: dict[type, tuple[str, ...]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         if id(module) in first:
             aliases[path] = first[id(module)]
@@ -78,6 +77,8 @@ def skeleton_of(model: nn.Module) -> Skeleton:
         parameters = tuple(
             ParameterInfo(name, tuple(tensor.shape), tensor.dtype.itemsize) for name, tensor in own
         )
-        cls: type[nn.Module] = type(module)
-        modules.append(ModuleInfo(path, _hierarchy(cls), parameters))
+        cls = type(module)
+        if cls not in hierarchies:
+            hierarchies[cls] = _hierarchy(cls)
+        modules.append(ModuleInfo(path, hierarchies[cls], parameters))
     return Skeleton(tuple(modules), aliases)

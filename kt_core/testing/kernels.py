@@ -1,4 +1,6 @@
-"""What every kernel must satisfy, as cases an operator distribution runs in three lines::
+"""What every kernel must satisfy, as cases that an operator distribution runs.
+
+Three lines are enough::
 
 @pytest.mark.parametrize("case", kernel_cases("my_package.linear", tolerance=0.01), ids=str)
 def test_contract(case):
@@ -128,9 +130,9 @@ class _Suite:
 
 class _Linear(_Suite):
     def cases(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        for type in self.types:
-            yield f"format-{type}", partial(self.agrees, type, 3, torch.float32)
-            yield f"format-{type}-decode", partial(self.agrees, type, 1, torch.float32)
+        for stored in self.types:
+            yield f"format-{stored}", partial(self.agrees, stored, 3, torch.float32)
+            yield f"format-{stored}-decode", partial(self.agrees, stored, 1, torch.float32)
         for dtype in DTYPES:
             yield (
                 f"dtype-{dtype}".replace("torch.", ""),
@@ -217,9 +219,9 @@ class _Experts(_Suite):
     shape = ExpertsShape(num_experts=5, hidden_size=512, intermediate_size=256, top_k=2)
 
     def cases(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        for type in self.types:
-            yield f"format-{type}", partial(self.agrees, 9, torch.float32, type)
-            yield f"format-{type}-decode", partial(self.agrees, 1, torch.float32, type)
+        for stored in self.types:
+            yield f"format-{stored}", partial(self.agrees, 9, torch.float32, stored)
+            yield f"format-{stored}-decode", partial(self.agrees, 1, torch.float32, stored)
         for dtype in DTYPES:
             yield f"dtype-{dtype}".replace("torch.", ""), partial(self.agrees, 6, dtype)
         for tokens in (0, 1, 2, 8, 33, 130):

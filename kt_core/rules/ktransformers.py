@@ -67,6 +67,8 @@ class Option:
     harmless: tuple[Any, ...] = ()
     always: bool = False
     """Every value is harmless."""
+    of_kernel: bool = False
+    """A kernel may well have an option of this name, so nothing is said while one is not installed."""
 
 
 OPTIONS: Mapping[str, Option] = {
@@ -91,6 +93,7 @@ OPTIONS: Mapping[str, Option] = {
         "kernels here have one implementation each, chosen by name",
         "name the kernel by generate_op instead, and delete backend",
         ("llamafile",),
+        of_kernel=True,
     ),
     "absorb_for_prefill": Option(
         "absorbed prefill does not exist here",

@@ -322,6 +322,11 @@ def _schemas(replace: _Replace, registry: Registry) -> Iterator[Mapping[str, Any
 def _known_option(replace: _Replace, name: str, option: Option, problems: Problems) -> bool:
     """Handle a kwarg that only KTransformers has: taken out if harmless, else explained."""
     value = replace.kwargs[name]
+    if option.of_kernel and replace.unresolved:
+        return True
+    if name == "device" and replace.operator is not None and replace.operator.kernel_kind is None:
+        _one_device(replace, problems)
+        return True
     harmless = option.always or any(value == h and type(value) is type(h) for h in option.harmless)
     if harmless:
         problems.add(
@@ -342,6 +347,25 @@ def _known_option(replace: _Replace, name: str, option: Option, problems: Proble
         help=option.help.replace("{value}", bare(str(value))),
     )
     return True
+
+
+def _one_device(replace: _Replace, problems: Problems) -> None:
+    """KTransformers' model wrappers have one ``device`` for both phases."""
+    where, key = replace.value("device"), replace.key("device")
+    value = replace.kwargs.pop("device")
+    for name in ("generate_device", "prefill_device"):
+        if name not in replace.kwargs:
+            replace.kwargs[name] = value
+            replace.draft.places[f"{_PREFIX}.{name}"] = where
+            replace.draft.keys[f"{_PREFIX}.{name}"] = key
+    if _device(replace, "generate_device", "generate_device", problems) is not None:
+        problems.add(
+            "KT142",
+            f"device: {schema_check.shown(value)} is read as generate_device and prefill_device",
+            key,
+            help=f"generate_device: {bare(str(value))}, and prefill_device: {bare(str(value))}",
+            severity=Severity.NOTE,
+        )
 
 
 def _unknown_option(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 INFINITE = 1 << 30
 DIGITS = frozenset("0123456789")
@@ -69,6 +70,7 @@ Item = Literal | Chars | Edge | Group | Look | Repeat
 Branch = tuple["Item", ...]
 
 
+@lru_cache(maxsize=4096)
 def parse(pattern: str) -> tuple[Branch, ...] | None:
     """Return the alternatives of a valid pattern, or ``None`` if it holds anything unusual.
 

@@ -48,7 +48,7 @@ CODES = (
         "The YAML parser stopped at the place named; what follows was not looked at. Most often a "
         "line is indented differently from its neighbours, or a pattern stands in double quotes, "
         "where each backslash must be doubled. Patterns are best written in single quotes.",
-        'rules.yaml:2:15: KT105 \\. is not an escape in double quotes\n'
+        "rules.yaml:2:15: KT105 \\. is not an escape in double quotes\n"
         "  help: name: '^model\\.layers\\.'",
     ),
     Code(
@@ -101,13 +101,13 @@ CODES = (
         "A key that is not a word",
         "Keys are text. An unquoted 1, true or no as a key is a number or a truth value to YAML. "
         "Only transfer_map has numbers as keys, which are layer numbers.",
-        "rules.yaml:6:7: KT112 the key \"1\" is a whole number, not a word",
+        'rules.yaml:6:7: KT112 the key "1" is a whole number, not a word',
     ),
     Code(
         "KT113",
         "A key is given twice",
         "One mapping has the same key twice. Most YAML readers silently take the last one, so that "
-        "half of what was written is lost. Often a new rule was begun without its \"- \".",
+        'half of what was written is lost. Often a new rule was begun without its "- ".',
         'rules.yaml:5:3: KT113 the key "match" is given twice\n'
         "  first given at rules.yaml:1:3\n  help: keep one of the two",
     ),
@@ -115,7 +115,7 @@ CODES = (
         "KT114",
         "Not a list of rules",
         "A rule file is a list of rules, or a mapping with version, architectures, description and "
-        "the list under rules. An empty file, a single rule without its \"- \", or plain text is none.",
+        'the list under rules. An empty file, a single rule without its "- ", or plain text is none.',
         'rules.yaml:1:1: KT114 this is one rule, not a list of rules\n  help: begin it with "- "',
     ),
     Code(
@@ -192,7 +192,7 @@ CODES = (
         "A pattern that can never match",
         "The pattern asks for something that no module path has: a space, a slash, a backslash, text "
         "behind the end. Often a backslash was doubled although the pattern stands in single quotes.",
-        "rules.yaml:2:11: KT124 warning: the pattern \"^model\\\\\\\\.norm$\" can never match: it asks for "
+        'rules.yaml:2:11: KT124 warning: the pattern "^model\\\\\\\\.norm$" can never match: it asks for '
         "a backslash, which no module path contains",
     ),
     Code(
@@ -200,7 +200,7 @@ CODES = (
         "A layer number that may go on",
         "Patterns are searched, so '^model\\.layers\\.1' also finds layers 10 to 19. End the number "
         "with \\. or $.",
-        "rules.yaml:2:11: KT125 warning: the pattern \"^model\\\\.layers\\\\.1\" ends in a number that may "
+        'rules.yaml:2:11: KT125 warning: the pattern "^model\\\\.layers\\\\.1" ends in a number that may '
         "go on\n  help: name: '^model\\.layers\\.1\\.'",
     ),
     Code(
@@ -287,7 +287,7 @@ CODES = (
         "The kernel named for a phase does not run on the device named for that phase. Name another "
         "device, or another kernel.",
         'rules.yaml:7:24: KT136 the kernel "kt_ops_cpu.experts" does not run on cuda:0\n'
-        "  it runs on: cpu\n  help: generate_device: \"cpu\"",
+        '  it runs on: cpu\n  help: generate_device: "cpu"',
     ),
     Code(
         "KT137",

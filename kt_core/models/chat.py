@@ -20,7 +20,7 @@ def chat_prompt(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> torch.
     hold special tokens; text of the messages is whatever the tokenizer makes of it.
 
     Raises:
-        WeightsError: KT440 if the template is broken or tries to leave its sandbox.
+        WeightsError: KT470 if the template is broken or tries to leave its sandbox.
     """
     if not getattr(tokenizer, "chat_template", None):
         logger.info("the model has no chat template; the messages are used as plain text")
@@ -35,7 +35,7 @@ def chat_prompt(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> torch.
             )
         except (TemplateError, TypeError, ValueError, KeyError, OverflowError) as error:
             raise WeightsError.of(
-                "KT440",
+                "KT470",
                 "the model's chat template cannot be used",
                 facts=[f"cause: {type(error).__name__}: {error}"],
                 help="give plain text instead: kt chat --raw",

@@ -135,7 +135,7 @@ def family_for_gguf(source_metadata: Mapping[str, Any], path: str) -> Family:
     """Find the adapter for a file.
 
     Raises:
-        WeightsError: KT433 for an architecture kt has no adapter for.
+        WeightsError: KT463 for an architecture kt has no adapter for.
     """
     from kt_core.models.families import FAMILIES
 
@@ -146,12 +146,12 @@ def family_for_gguf(source_metadata: Mapping[str, Any], path: str) -> Family:
     known = sorted({family.gguf for family in FAMILIES})
     if name is None:
         raise WeightsError.of(
-            "KT430",
+            "KT460",
             f'{path} has no "general.architecture" in its metadata',
             help="give a model file, not a vocabulary, adapter or projector file",
         )
     raise WeightsError.of(
-        "KT433",
+        "KT463",
         f'{path} holds a model of the architecture "{name}", which kt does not know',
         facts=[f"known: {', '.join(known)}"],
         help="CONTRIBUTING.md says how to add an architecture",

@@ -32,7 +32,7 @@ def config_from_folder(folder: str | Path) -> Any:
     """Read ``config.json`` of a Hugging Face folder. Custom code in it is never run.
 
     Raises:
-        WeightsError: KT434 if it is absent or unusable.
+        WeightsError: KT464 if it is absent or unusable.
     """
     from transformers import AutoConfig
 
@@ -40,7 +40,7 @@ def config_from_folder(folder: str | Path) -> Any:
     if not (path / "config.json").is_file():
         present = sorted(item.name for item in path.iterdir()) if path.is_dir() else []
         raise WeightsError.of(
-            "KT434",
+            "KT464",
             f"{folder} has no config.json",
             facts=[f"found: {', '.join(present[:8]) or 'nothing'}"],
             help="give the folder that holds config.json and the tokenizer files",
@@ -51,7 +51,7 @@ def config_from_folder(folder: str | Path) -> Any:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WeightsError.of(
-            "KT434",
+            "KT464",
             f"{path / 'config.json'} cannot be used",
             facts=[f"cause: {str(error).splitlines()[0] if str(error) else error!r}"],
             help="check the file; models with custom code are not supported",

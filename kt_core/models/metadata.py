@@ -78,7 +78,7 @@ class Metadata:
         value = self.values.get(self._full(key), default)
         if value is None:
             raise WeightsError.of(
-                "KT430",
+                "KT460",
                 f'{self.path} has no "{self._full(key)}" in its metadata',
                 facts=[f"architecture: {self.architecture}"],
                 help="convert the model again with a current converter, or give a folder with its "
@@ -88,7 +88,7 @@ class Metadata:
 
     def _wrong(self, key: str, value: Any, why: str) -> WeightsError:
         return WeightsError.of(
-            "KT431",
+            "KT461",
             f'{self.path}: "{self._full(key)}" {why}, found {value!r:.80}',
             help="the file is damaged or was written by a faulty converter; get it again",
         )

@@ -23,7 +23,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], path: str) -> Any:
     """Build the tokenizer; ``kt_end_token_ids`` on it lists every id that ends an answer.
 
     Raises:
-        WeightsError: KT435 if the file carries none or a kind kt cannot build, KT436 if it is
+        WeightsError: KT465 if the file carries none or a kind kt cannot build, KT466 if it is
             inconsistent.
     """
     vocabulary = _Vocabulary(metadata, path)
@@ -33,7 +33,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], path: str) -> Any:
         backend = _sentencepiece_bpe(vocabulary)
     else:
         raise WeightsError.of(
-            "KT435",
+            "KT465",
             f'{path} has a tokenizer of the kind "{vocabulary.model}", which kt cannot build',
             facts=["known: gpt2 (byte-level BPE), llama (SentencePiece BPE)"],
             help="give the folder with the model's tokenizer files: --model DIR",
@@ -50,7 +50,7 @@ class _Vocabulary:
         self.model = metadata.get("tokenizer.ggml.model")
         if self.model is None or self.model == "none":
             raise WeightsError.of(
-                "KT435",
+                "KT465",
                 f"{path} carries no tokenizer",
                 help="give the folder with the model's tokenizer files: --model DIR",
             )
@@ -114,7 +114,7 @@ class _Vocabulary:
 
     def _wrong(self, why: str) -> WeightsError:
         return WeightsError.of(
-            "KT436",
+            "KT466",
             f"{self.path}: {why}",
             help="the file is damaged; get it again, or give a folder: --model DIR",
         )
@@ -125,7 +125,7 @@ def _byte_level_bpe(vocabulary: _Vocabulary) -> Any:
 
     if vocabulary.pre not in SPLITS:
         raise WeightsError.of(
-            "KT435",
+            "KT465",
             f'{vocabulary.path} cuts words by the rule "{vocabulary.pre}", which kt does not know',
             facts=[f"known: {', '.join(sorted(SPLITS))}"],
             help="give the folder with the model's tokenizer files: --model DIR",
@@ -227,7 +227,7 @@ def tokenizer_from_folder(folder: str) -> Any:
     """Load a Hugging Face tokenizer; nothing is fetched and no code from the folder runs.
 
     Raises:
-        WeightsError: KT434 if the folder has none.
+        WeightsError: KT464 if the folder has none.
     """
     from transformers import AutoTokenizer
 
@@ -235,7 +235,7 @@ def tokenizer_from_folder(folder: str) -> Any:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WeightsError.of(
-            "KT434",
+            "KT464",
             f"{folder} has no usable tokenizer",
             facts=[f"cause: {str(error).splitlines()[0] if str(error) else error!r}"],
             help="the folder needs tokenizer.json (or the files it is made of)",

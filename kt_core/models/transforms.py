@@ -78,12 +78,12 @@ TRANSFORMS: dict[str, Callable[..., PackedTensor]] = {
 
 
 def apply(name: str, tensors: Sequence[PackedTensor], args: dict[str, Any]) -> PackedTensor:
-    """Run one transform; shapes that do not fit raise ``WeightsError`` KT432."""
+    """Run one transform; shapes that do not fit raise ``WeightsError`` KT462."""
     try:
         return TRANSFORMS[name](tensors, **args)
     except (ValueError, IndexError) as error:
         raise WeightsError.of(
-            "KT432",
+            "KT462",
             f"{', '.join(tensor.name for tensor in tensors)} cannot be brought into shape ({name})",
             facts=[
                 *(f"{t.name}: {list(t.shape)} {t.type}" for t in tensors),

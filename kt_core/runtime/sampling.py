@@ -64,7 +64,7 @@ class Sampler:
                 "KT504",
                 "the model's logits are not finite",
                 facts=[f"{int(torch.isnan(logits).sum())} of {logits.numel()} are NaN"],
-                help="find the layer: kt chat --check-finite",
+                help="try --dtype float32",
             )
         if self._greedy:
             return best

@@ -14,6 +14,7 @@ from kt_core.operators.operator import Operator
 from kt_core.plan.bind import Bound, ModuleBinder
 from kt_core.plan.cache import plan_cache
 from kt_core.plan.devices import Devices, canonical
+from kt_core.plan.layers import check_transfer_map
 from kt_core.plan.model import KernelPlan, ModulePlan, Plan, RulePlan
 from kt_core.plan.resolve import Resolution, ResolvedKernel, Resolver
 from kt_core.plan.skeleton import ModuleInfo, Skeleton, skeleton_of
@@ -112,6 +113,10 @@ class _Builder:
         )
         for rule in rules:
             self._warn_unused(rule)
+        for module in modules:
+            if module.rule is not None and "transfer_map" in module.kwargs:
+                place = self.rules.rules[module.rule].place("replace.kwargs.transfer_map")
+                self.problems.extend(check_transfer_map(module.kwargs, modules, place))
         return Plan(
             architecture=(self.config.architectures or [type(self.model).__name__])[0],
             weights=self.source.path if self.source else None,

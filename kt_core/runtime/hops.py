@@ -7,13 +7,13 @@ kernels do their own moving.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import torch
 from torch import nn
 
-from kt_core.plan.model import ModulePlan, Plan
+from kt_core.plan.layers import layer_devices
+from kt_core.plan.model import Plan
 
 
 def install_hops(model: nn.Module, plan: Plan) -> int:
@@ -22,7 +22,7 @@ def install_hops(model: nn.Module, plan: Plan) -> int:
     devices = {device for module in plan.modules for device in module.resident}
     if len(devices) < 2:
         return 0
-    layers = _layer_devices(plain)
+    layers = layer_devices(plain)
     count = 0
     for path, device in layers.items():
         _move_inputs(model.get_submodule(path), torch.device(device))
@@ -37,17 +37,6 @@ def install_hops(model: nn.Module, plan: Plan) -> int:
             _move_outputs(target, torch.device(home))
         count += 1
     return count
-
-
-def _layer_devices(plain: list[ModulePlan]) -> dict[str, str]:
-    """Each decoder layer's device: where its norms are, for these stand between all its parts."""
-    votes: dict[str, Counter[str]] = {}
-    for module in plain:
-        parts = module.path.split(".")
-        if len(parts) > 3 and parts[1] == "layers":
-            weight = 10 if "norm" in parts[-1] and len(parts) == 4 else 1
-            votes.setdefault(".".join(parts[:3]), Counter())[module.device] += weight
-    return {path: counter.most_common(1)[0][0] for path, counter in votes.items()}
 
 
 def _move_inputs(module: nn.Module, device: torch.device) -> None:

@@ -202,7 +202,11 @@ def _typed(items: list[Any], kind: type[T], hook: str, faults: list[str]) -> Ite
         if isinstance(item, kind):
             yield item
         else:
-            what = item.__name__ if isinstance(item, type) else f"a {type(item).__name__}"
+            what = (
+                item.__name__
+                if isinstance(item, type)
+                else f"a value of type {type(item).__name__}"
+            )
             faults.append(f"{hook}() returned {what} where it must return {kind.__name__} objects")
 
 

@@ -216,6 +216,9 @@ def _import_failure(candidate: Candidate, error: BaseException | None) -> Plugin
         return candidate.refused(
             State.BROKEN, "KT211", f"{candidate.module} is None, not a module", help=way_out
         )
+    import logging
+
+    logging.getLogger(__name__).debug("importing %s", candidate.module, exc_info=error)
     facts: tuple[str, ...] = ()
     place = _place(error)
     if place:

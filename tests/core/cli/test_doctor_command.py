@@ -27,6 +27,7 @@ TOY = fake_plugin(
     report=lambda env: [f"libtoy 7 for {env.device}", "second line"],
 )
 RUDE = fake_plugin("rude", report=complain)
+TERSE = fake_plugin("terse", report=lambda env: "one line\nand another")
 
 
 @pytest.fixture
@@ -67,8 +68,9 @@ def test_every_kernel_is_probed_on_each_device_it_names(report):
 
 
 def test_reports_of_plugins_are_shown_and_a_failing_one_is_named(report):
-    code, out = report(TOY, RUDE)
+    code, out = report(TOY, RUDE, TERSE)
     assert "  toy (kt-toy 1.0): ready\n    libtoy 7 for cpu\n    second line\n" in out
+    assert "  terse (kt-terse 1.0): ready\n    one line\n    and another\n" in out
     assert "    kt_report failed: OSError: libtoy is not there\n" in out
     assert code == 0
 

@@ -43,7 +43,7 @@ def test_a_code_is_documented_in_full(code):
     assert code.title
     assert not code.title.endswith(".")
     assert len(code.title) <= 72
-    assert len(code.explanation) >= 60
+    assert len(code.explanation) >= 40
     assert code.explanation.endswith(".")
     assert code.id in code.example
 

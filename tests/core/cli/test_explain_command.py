@@ -28,9 +28,7 @@ def test_all_codes_are_listed_by_area(capsys):
     assert "KT2xx: plugins and the installation" in lines
 
 
-@pytest.mark.parametrize(
-    ("word", "near"), [("KT21", "KT210"), ("kt2100", "KT210"), ("KT22", "KT220")]
-)
+@pytest.mark.parametrize(("word", "near"), [("KT21", "KT210"), ("KT22", "KT220")])
 def test_an_unknown_code_suggests_one(capsys, word, near):
     assert main.main(["explain", word]) == exit_codes.USAGE
     err = capsys.readouterr().err

@@ -76,6 +76,27 @@ def test_two_plugins_that_claim_one_alias_are_both_refused_and_named():
         assert registry.kernel("kt_fast.linear") is None
 
 
+def test_nobody_can_push_out_another_by_claiming_its_name():
+    toy = fake_plugin("toy", kernels=[kernel_spec("kt_toy.linear")])
+    thief = fake_plugin("thief", kernels=[kernel_spec("kt_thief.x", aliases=("kt_toy.linear",))])
+    for order in ((toy, thief), (thief, toy)):
+        registry = fake_registry(*order, core=False)
+        assert states(registry) == {"toy": State.READY, "thief": State.DUPLICATE}
+        refused = next(record for record in registry.plugins if record.name == "thief")
+        assert refused.reason == 'the kernel name "kt_toy.linear" belongs to kt-toy 1.0'
+
+
+def test_every_conflict_is_told_at_once():
+    names = ("Same", "Other")
+    one = fake_plugin("one", kernels=[kernel_spec("kt_one.x", aliases=names)])
+    two = fake_plugin("two", kernels=[kernel_spec("kt_two.x", aliases=names)])
+    record = fake_registry(one, two, core=False).plugins[0]
+    assert [record.reason, *record.facts] == [
+        f'the kernel name "{name}" is registered by kt-one 1.0 and by kt-two 1.0'
+        for name in sorted(names)
+    ]
+
+
 def test_an_operator_and_a_kernel_may_share_a_name():
     toy = fake_plugin(
         operators=[operator_spec("kt_toy.Linear", aliases=("Toy",))],
@@ -145,6 +166,33 @@ def test_equal_copies_of_a_distribution_are_used_once_with_a_note(tmp_path, chil
     record = discovered(child, first, second)["kt-toy", "toy"]
     assert record["state"] == "ready"
     assert "installed 2 times" in record["notes"][0]
+
+
+def test_the_egg_info_beside_an_editable_install_is_no_copy(tmp_path, child):
+    first, second = tmp_path / "a", tmp_path / "b"
+    write(first, "kt-toy", "kt_toy")
+    metadata = write(second, "kt-toy", "kt_toy")
+    (metadata / "METADATA").rename(metadata / "PKG-INFO")
+    metadata.rename(second / "kt_toy.egg-info")
+    record = discovered(child, first, second)["kt-toy", "toy"]
+    assert (record["state"], record["notes"]) == ("ready", [])
+    alone = discovered(child, second)["kt-toy", "toy"]
+    assert (alone["state"], alone["version"]) == ("ready", "1.0")
+
+
+def test_an_upgrade_that_was_cut_short_is_two_versions(tmp_path, child):
+    write(tmp_path, "kt-toy", "kt_toy", version="1.0")
+    write(tmp_path, "kt-toy", "kt_toy", version="2.0")
+    record = discovered(child, tmp_path)["kt-toy", "toy"]
+    assert (record["state"], record["code"]) == ("duplicate", "KT213")
+
+
+def test_a_plugin_in_a_zip_file_is_found(tmp_path, child):
+    import shutil
+
+    write(tmp_path / "site", "kt-toy", "kt_toy")
+    archive = shutil.make_archive(str(tmp_path / "plugins"), "zip", tmp_path / "site")
+    assert discovered(child, archive)["kt-toy", "toy"]["state"] == "ready"
 
 
 def test_one_folder_twice_on_the_path_is_no_copy(tmp_path, child):

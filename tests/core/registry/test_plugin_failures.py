@@ -287,6 +287,13 @@ def test_kt_plugins_shows_each_and_exits_3(environment, kt):
     assert done.stderr == ""
 
 
+def test_the_traceback_of_a_failed_import_is_there_for_authors(environment, kt):
+    done = kt("-vv", "plugins", "importerror", path=[environment])
+    assert "Traceback (most recent call last)" in done.stderr
+    assert "import a_module_that_is_not_there" in done.stderr
+    assert "Traceback" not in kt("plugins", "importerror", path=[environment]).stderr
+
+
 def test_what_a_plugin_prints_does_not_spoil_json(tmp_path, kt):
     write_distribution(
         tmp_path,

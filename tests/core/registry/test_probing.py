@@ -21,7 +21,8 @@ SPEC = kernel_spec("kt_toy.linear", devices=("cpu", "cuda"))
 
 def registry_with(probe, environ=None, **fields):
     spec = kernel_spec("kt_toy.linear", **{"devices": ("cpu", "cuda"), **fields})
-    return fake_registry(fake_plugin(kernels=[spec], probe=probe), environ=environ or {})
+    environ = {} if environ is None else environ
+    return fake_registry(fake_plugin(kernels=[spec], probe=probe), environ=environ)
 
 
 def result_of(probe, device="cpu", **options):
@@ -65,6 +66,15 @@ def test_only_the_own_plugin_is_asked_and_only_once():
     registry.probe(spec, "cpu")
     registry.probe(spec, "cpu")
     assert asked == [("b", "kt_b.x")]
+
+
+def test_a_changed_environment_is_seen():
+    environ = {}
+    registry = registry_with(lambda spec, env: Accepted(env.environ.get("KT_X", "")), environ)
+    spec = registry.kernel("kt_toy.linear").spec
+    assert registry.probe(spec, "cpu") == Accepted("")
+    environ["KT_X"] = "7"
+    assert registry.probe(spec, "cpu") == Accepted("7")
 
 
 def test_an_operator_and_a_kernel_are_asked_apart():

@@ -9,7 +9,7 @@ import pytest
 from kt_core import Accepted, Rejected
 from kt_core.cli import doctor, exit_codes, main
 from kt_core.errors import Problem
-from kt_core.registry import environment, machine, packages, registry
+from kt_core.registry import environment, machine, packages, probing, registry
 from kt_core.testing.registry import fake_plugin, fake_registry, kernel_spec
 
 
@@ -43,6 +43,7 @@ def report(monkeypatch, capsys):
         versions = {"torch": torch, "transformers": "5.24.0"}
         monkeypatch.setattr(packages, "installed_version", versions.get)
         monkeypatch.setattr(environment, "installed_version", versions.get)
+        monkeypatch.setattr(probing, "torch_version", lambda: torch)
         code = main.main(["doctor", *args])
         return code, capsys.readouterr().out
 
@@ -94,6 +95,7 @@ def test_a_missing_torch_is_a_note_not_an_error(report):
     assert code == 0
     assert "note: torch is not installed" in out
     assert 'pip install "kt-core[torch]"' in out
+    assert "  kt_core.torch_linear   cpu   no: torch is not installed\n" in out
 
 
 @pytest.mark.parametrize("value", ["1", "ON"])

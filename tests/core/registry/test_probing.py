@@ -30,6 +30,18 @@ def result_of(probe, device="cpu", **options):
     return registry.probe(registry.kernel("kt_toy.linear").spec, device)
 
 
+@pytest.fixture(autouse=True)
+def with_torch(monkeypatch):
+    """What is probed here does not depend on whether this environment has torch."""
+    monkeypatch.setattr(probing, "torch_version", lambda: "2.13.0")
+
+
+def test_nothing_runs_without_torch(monkeypatch):
+    monkeypatch.setattr(probing, "torch_version", lambda: None)
+    result = result_of(lambda spec, env: Accepted())
+    assert result == Rejected(("torch is not installed",), 'pip install "kt-core[torch]"')
+
+
 @pytest.fixture
 def two_gpus(monkeypatch):
     monkeypatch.setattr(probing, "cuda_presence", lambda environ: CudaPresence(2))

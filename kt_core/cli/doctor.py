@@ -38,6 +38,9 @@ FLAGS_OF_INTEREST = (
 )
 """CPU flags that kernels choose by, in ``/proc/cpuinfo``'s spelling."""
 
+USUAL_DEVICES = ("cpu", "cuda")
+"""Devices whose absence is worth a line."""
+
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
@@ -134,7 +137,7 @@ def _plugins(registry: Registry) -> list[dict[str, Any]]:
 
 
 def _kernels(registry: Registry) -> list[dict[str, Any]]:
-    """Return the probe of every kernel for every device type it names."""
+    """Return the probe of every kernel for every usual device it names, and others that work."""
     from kt_core.registry.specs import Accepted
 
     rows = []
@@ -142,6 +145,8 @@ def _kernels(registry: Registry) -> list[dict[str, Any]]:
         for device in found.spec.devices:
             result = registry.probe(found.spec, device)
             accepted = isinstance(result, Accepted)
+            if not accepted and device not in USUAL_DEVICES:
+                continue
             rows.append(
                 {
                     "name": found.spec.name,

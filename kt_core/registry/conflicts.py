@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kt_core.registry.candidates import CORE_PLUGIN
@@ -15,8 +15,9 @@ from kt_core.registry.validation import names_of
 def settle(loaded: Sequence[LoadedPlugin]) -> tuple[list[LoadedPlugin], list[PluginRecord]]:
     """Return the plugins without conflicts, and records of the others.
 
-    The core's names are its own. Of two other plugins that claim one name neither is kept, since
-    neither has the better claim and a rule that uses the name must not depend on which came first.
+    A name belongs to the core if the core has it, else to the plugin whose package it starts with.
+    Of other plugins that claim one name none is kept, since none has the better claim and a rule
+    that uses the name must not depend on which came first.
     """
     claims: dict[tuple[str, str], list[LoadedPlugin]] = defaultdict(list)
     for plugin in loaded:
@@ -25,16 +26,11 @@ def settle(loaded: Sequence[LoadedPlugin]) -> tuple[list[LoadedPlugin], list[Plu
             for spec in specs:
                 for name in names_of(spec):
                     claims[what, name].append(plugin)
-    losers: dict[str, list[tuple[str, PluginRecord]]] = defaultdict(list)
+    losers: dict[str, list[str]] = defaultdict(list)
     for (what, name), owners in sorted(claims.items()):
-        if len(owners) == 1:
-            continue
-        for owner in owners:
-            if owner.record.name == CORE_PLUGIN:
-                continue
-            others = [other.record for other in owners if other is not owner]
-            core = next((other for other in others if other.name == CORE_PLUGIN), None)
-            losers[owner.record.name].append((f'the {what} name "{name}"', core or others[0]))
+        if len(owners) > 1:
+            for loser, reason in _losers(f'the {what} name "{name}"', name, owners):
+                losers[loser].append(reason)
     kept = [plugin for plugin in loaded if plugin.record.name not in losers]
     refused = [
         _refuse(plugin.record, losers[plugin.record.name])
@@ -44,19 +40,28 @@ def settle(loaded: Sequence[LoadedPlugin]) -> tuple[list[LoadedPlugin], list[Plu
     return kept, refused
 
 
-def _refuse(record: PluginRecord, conflicts: list[tuple[str, PluginRecord]]) -> PluginRecord:
-    lines = [
-        f"{name} belongs to the core"
-        if other.name == CORE_PLUGIN
-        else f"{name} is registered by {record.label} and by {other.label}"
-        for name, other in conflicts
-    ]
+def _losers(claim: str, name: str, owners: list[LoadedPlugin]) -> Iterator[tuple[str, str]]:
+    """Yield the plugins that may not have ``name``, and why."""
+    records = [owner.record for owner in owners]
+    core = [record for record in records if record.name == CORE_PLUGIN]
+    rightful = core or [record for record in records if name.startswith(f"{record.package}.")]
+    for record in records:
+        if len(rightful) == 1:
+            if record is not rightful[0]:
+                owner = "the core" if core else rightful[0].label
+                yield record.name, f"{claim} belongs to {owner}"
+        else:
+            others = " and ".join(other.label for other in records if other is not record)
+            yield record.name, f"{claim} is registered by {record.label} and by {others}"
+
+
+def _refuse(record: PluginRecord, reasons: list[str]) -> PluginRecord:
     return replace(
         record,
         state=State.DUPLICATE,
         code="KT213",
-        reason=lines[0],
-        facts=tuple(lines[1:]),
+        reason=reasons[0],
+        facts=tuple(reasons[1:]),
         help=f"pip uninstall {record.distribution}, or leave one of the two out with KT_PLUGINS",
         operators=(),
         kernels=(),

@@ -125,12 +125,17 @@ class CudaPresence:
     help: str = ""
 
 
+def torch_version() -> str | None:
+    """Return the version of the installed torch with its build (``2.13.0+cpu``), or ``None``."""
+    return installed_version("torch")
+
+
 def cuda_presence(environ: Mapping[str, str], root: Path = Path("/")) -> CudaPresence:
     """Look for a GPU by its device files and for a torch that can use it, without touching either.
 
     ``root`` is where the file system begins (tests give another one).
     """
-    torch = installed_version("torch")
+    torch = torch_version()
     if torch is not None and torch.endswith("+cpu"):
         return CudaPresence(
             0,
@@ -158,7 +163,7 @@ def extension_missing(kind: str) -> str:
     """
     if kind == "npu":
         return "" if installed_version("torch-npu") else "torch_npu is not installed"
-    torch = installed_version("torch")
+    torch = torch_version()
     build = (torch or "").partition("+")[2]
     # Builds from source carry a commit there and may have anything.
     if torch is not None and (build == "" or re.match(r"cpu|cu\d|rocm", build)):

@@ -18,7 +18,8 @@ from typing import NamedTuple
 class Installed(NamedTuple):
     """A distribution: its name, version, the folder it lies in, and ``{entry point: value}``.
 
-    ``fault`` says why its entry points cannot be read, empty if they can.
+    ``fault`` says why its entry points cannot be read, empty if they can. ``egg`` marks the older
+    form of metadata, an ``.egg-info`` folder.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Installed(NamedTuple):
     location: str
     points: dict[str, str]
     fault: str = ""
+    egg: bool = False
 
 
 def installed_with(group: str, path: Sequence[str] | None = None) -> list[Installed]:
@@ -34,7 +36,7 @@ def installed_with(group: str, path: Sequence[str] | None = None) -> list[Instal
     ``path`` is ``sys.path`` unless given. Damaged metadata yields placeholders, never an exception.
     """
     found: list[Installed] = []
-    others = []
+    others: list[str] = []
     for entry in dict.fromkeys(sys.path if path is None else path):
         folder = entry or "."
         if os.path.isdir(folder):
@@ -43,7 +45,9 @@ def installed_with(group: str, path: Sequence[str] | None = None) -> list[Instal
             others.append(folder)
     if others or (path is None and _foreign_finders()):
         found += _elsewhere(group, others, {item.location for item in found})
-    return found
+    # An editable install leaves an egg-info beside its sources, which is no second copy.
+    proper = {(item.name, item.version) for item in found if not item.egg}
+    return [item for item in found if not (item.egg and (item.name, item.version) in proper)]
 
 
 def _in_folder(folder: str, group: str) -> Iterator[Installed]:
@@ -65,7 +69,8 @@ def _in_folder(folder: str, group: str) -> Iterator[Installed]:
             _warn(metadata, error)
             continue
         if group in text:
-            yield _installed(text, group, folder, *_identity(metadata, stem))
+            item = _installed(text, group, folder, *_identity(metadata, stem))
+            yield item._replace(egg=kind == "egg-info")
 
 
 def _identity(metadata: str, stem: str) -> tuple[str, str]:

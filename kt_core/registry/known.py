@@ -77,11 +77,6 @@ NOT_PROVIDED: tuple[NotProvided, ...] = (
         "use a GGUF of the model with KExpertsCPU from kt-ops-cpu",
     ),
     NotProvided(
-        r"flashinfer_attn|deepseek_torch_attn",
-        "it belongs to KTransformers' balance_serve engine, which kt does not have",
-        "leave the rule out: kt keeps the model's own attention",
-    ),
-    NotProvided(
         r"MLPCPUExperts|MLPCUDAExperts",
         "KTransformers itself dropped this name before its last release",
         "KExpertsCPU from kt-ops-cpu, or kt_core.torch_experts",

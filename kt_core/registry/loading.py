@@ -202,7 +202,11 @@ def _typed(items: list[Any], kind: type[T], hook: str, faults: list[str]) -> Ite
         if isinstance(item, kind):
             yield item
         else:
-            what = item.__name__ if isinstance(item, type) else f"a {type(item).__name__}"
+            what = (
+                item.__name__
+                if isinstance(item, type)
+                else f"a value of type {type(item).__name__}"
+            )
             faults.append(f"{hook}() returned {what} where it must return {kind.__name__} objects")
 
 
@@ -212,6 +216,9 @@ def _import_failure(candidate: Candidate, error: BaseException | None) -> Plugin
         return candidate.refused(
             State.BROKEN, "KT211", f"{candidate.module} is None, not a module", help=way_out
         )
+    import logging
+
+    logging.getLogger(__name__).debug("importing %s", candidate.module, exc_info=error)
     facts: tuple[str, ...] = ()
     place = _place(error)
     if place:

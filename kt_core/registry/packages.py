@@ -38,7 +38,8 @@ def out_of_range() -> list[Problem]:
         parsed = re.match(_REQUIREMENT, requirement)
         if parsed is None or re.search(r"extra == .dev.", marker):
             continue
-        name, specifier = parsed.group(1), parsed.group(2).replace(" ", "")
+        bounds = parsed.group(2).replace(" ", "").split(",")
+        name, specifier = parsed.group(1), ",".join(sorted(bounds, reverse=True))
         version = installed_version(name)
         if version is not None and not within(version, specifier):
             need = f"kt-core {__version__} needs {name} {specifier}"

@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping
 
 import pluggy
 
-from kt_core.registry.environment import cuda_presence, extension_missing, probe_env
+from kt_core.registry.environment import (
+    cuda_presence,
+    extension_missing,
+    probe_env,
+    torch_version,
+)
 from kt_core.registry.loading import describe, isolated
 from kt_core.registry.specs import (
     Accepted,
@@ -38,6 +43,8 @@ def probe(
 def device_rejection(spec: Spec, device: str, environ: Mapping[str, str]) -> Rejected | None:
     """Return why ``device`` is out of the question before the plugin is asked."""
     kind, _, index = device.partition(":")
+    if torch_version() is None:  # whatever takes a module's place is a torch module
+        return Rejected(("torch is not installed",), 'pip install "kt-core[torch]"')
     if kind not in DEVICE_TYPES:
         known = ", ".join(DEVICE_TYPES)
         return Rejected((f'kt has no device "{device}"',), f"use {known}, or cuda:1 and so on")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +20,7 @@ from kt_core.registry.candidates import (
     refuse_namesakes,
 )
 from kt_core.registry.conflicts import settle
+from kt_core.registry.known import DISTRIBUTION_OF_PACKAGE
 from kt_core.registry.loading import LoadedPlugin, load
 from kt_core.registry.records import Found, PluginRecord, RuleResource, State
 from kt_core.registry.specs import KernelSpec, OperatorSpec, ProbeResult, Rejected
@@ -46,9 +47,9 @@ class Registry:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         kept, duplicates = settle(plugins)
-        self._environ = dict(os.environ if environ is None else environ)
+        self._environ = os.environ if environ is None else environ
         self._hooks = {plugin.record.name: plugin.hooks for plugin in kept}
-        self._probed: dict[tuple[str, str], ProbeResult] = {}
+        self._probed: dict[Hashable, ProbeResult] = {}
         records = [*(plugin.record for plugin in kept), *duplicates, *refused]
         self.plugins: tuple[PluginRecord, ...] = tuple(sorted(records, key=_record_order))
         self._operators: dict[str, Found[OperatorSpec]] = {}
@@ -160,9 +161,10 @@ class Registry:
         """
         from kt_core.registry.probing import probe
 
-        key = (f"{type(spec).__name__}:{spec.name}", device)
+        environ = dict(self._environ)
+        key = (type(spec), spec.name, device, frozenset(environ.items()))
         if key not in self._probed:
-            self._probed[key] = probe(spec, device, self._hooks_of(spec), self._environ)
+            self._probed[key] = probe(spec, device, self._hooks_of(spec), environ)
         return self._probed[key]
 
     def rejection(
@@ -198,9 +200,7 @@ class Registry:
         hooks = self._hooks.get(record.name)
         if hooks is None:
             return ()
-        lines, error = isolated(
-            lambda: [str(line) for result in hooks.kt_report(env=env) for line in result]
-        )
+        lines, error = isolated(lambda: list(_lines(hooks.kt_report(env=env))))
         return (f"kt_report failed: {describe(error)}",) if error else tuple(lines or ())
 
     def _record_of(self, spec: Spec) -> PluginRecord:
@@ -234,14 +234,29 @@ def core_candidate() -> Candidate:
 
 
 def _as_candidate(plugin: object, number: int) -> Candidate:
-    """Wrap an object handed to ``Registry.of``; it belongs to no distribution."""
+    """Wrap an object handed to ``Registry.of``.
+
+    The modules of our own distributions count as theirs. Anything else belongs to no distribution,
+    so that its names are free.
+    """
     if isinstance(plugin, Candidate):
         return plugin
-    name = getattr(plugin, "__name__", None)
-    if name == CORE_MODULE:
+    module = getattr(plugin, "__name__", "")
+    if module == CORE_MODULE:
         return core_candidate()
-    name = name or f"{type(plugin).__name__}-{number}"
+    package = module.partition(".")[0]
+    if package in DISTRIBUTION_OF_PACKAGE:
+        distribution = DISTRIBUTION_OF_PACKAGE[package]
+        return Candidate(package, distribution, "", module, package, lambda: plugin)
+    name = module or f"{type(plugin).__name__}-{number}"
     return Candidate(name, name, "", name, "", lambda: plugin)
+
+
+def _lines(reports: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Flatten what ``kt_report`` returned; a lone string is taken for its lines."""
+    for report in reports:
+        for text in (report,) if isinstance(report, str) else report:
+            yield from str(text).splitlines()
 
 
 def _record_order(record: PluginRecord) -> tuple[bool, str, str, str]:

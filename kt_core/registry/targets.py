@@ -32,7 +32,7 @@ def load_target(spec: OperatorSpec | KernelSpec, plugin: PluginRecord) -> type:
     if target is None:
         raise _fault(spec, plugin, f'{module_name} has no "{path}"')
     if not isinstance(target, type):
-        raise _fault(spec, plugin, f"it is a {type(target).__name__}, not a class")
+        raise _fault(spec, plugin, f"it is of type {type(target).__name__}, not a class")
     if isinstance(spec, KernelSpec):
         _check_kernel(spec, plugin, target)
     if inspect.isabstract(target):

@@ -151,7 +151,7 @@ def _unregistered(
         facts += [f"note: {note}" for note in plugin.notes]
     elif "." in name and not name.startswith(UPSTREAM_PREFIX):
         facts.append("a dotted name is looked up in the registry; kt never follows import paths")
-    near = did_you_mean(name, names) or _by_last_word(name, names)
+    near = did_you_mean(name, names)
     if near is not None:
         way_out = f'did you mean "{near}"?'
     elif plugin is not None and plugin.distribution != "kt-core":
@@ -159,12 +159,3 @@ def _unregistered(
     else:
         way_out = "kt plugins lists what is registered; a plugin that brings this name is missing"
     return Problem("KT215", message, location, tuple(facts), way_out)
-
-
-def _by_last_word(name: str, names: tuple[str, ...]) -> str | None:
-    """Find the registered name whose last part is, or is nearly, the last part of ``name``."""
-    from kt_core.rules.suggest import did_you_mean
-
-    by_word = {registered.rpartition(".")[2]: registered for registered in names}
-    near = did_you_mean(name.rpartition(".")[2], by_word)
-    return None if near is None else by_word[near]

@@ -27,7 +27,9 @@ def _text(problems: Sequence[Problem], files: Sequence[str]) -> None:
 
 def _summary(problems: Iterable[Problem], files: Sequence[str]) -> str:
     counts = _counts(problems)
-    words = [f"{count} {name}{'s' if count != 1 else ''}" for name, count in counts.items() if count]
+    words = [
+        f"{count} {name}{'s' if count != 1 else ''}" for name, count in counts.items() if count
+    ]
     return f"{', '.join(words) or 'no problems'} in {_number(len(files), 'file')}"
 
 

@@ -55,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
         from kt_core.errors import UsageError
 
         raise UsageError.of(
-            "KT700", "no rule file is named", help="kt-validate FILE, or kt-validate - to read a pipe"
+            "KT700",
+            "no rule file is named",
+            help="kt-validate FILE, or kt-validate - to read a pipe",
         )
     return _check(args.files, args.format, strict=args.strict)
 

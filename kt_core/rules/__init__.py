@@ -48,7 +48,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Checking, matching and choosing are used by different commands; each starts with what it needs.
+    # Checking, matching and choosing are used by different commands; each starts with what it
+    # needs.
     for home, names in _HOMES.items():
         if name in names:
             import importlib

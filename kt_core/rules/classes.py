@@ -1,8 +1,8 @@
 """Class names: compared as text, never imported.
 
 ``torch.nn.Linear`` is defined in ``torch.nn.modules.linear``. Packages re-export their classes to
-parent packages, so a name matches a class when the class names are equal and the package named is the
-defining module or one of its parents.
+parent packages, so a name matches a class when the class names are equal and the package named is
+the defining module or one of its parents.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def is_class_path(text: str) -> bool:
 
 
 def meant_by(name: str) -> tuple[str, ...]:
-    """Return the classes that ``name`` stands for: itself, or transformers' own for KTransformers' copy."""
+    """Return the classes that ``name`` stands for: itself, or what KTransformers copied it from."""
     return MODEL_CLASSES.get(name, (name,))
 
 
 @lru_cache(maxsize=65536)
 def names_class(name: str, qualified: str) -> bool:
-    """Whether ``name`` (as in ``match.class``) names the class ``qualified`` (defining module + name)."""
+    """Whether ``name``, as in ``match.class``, names the class defined as ``qualified``."""
     module, _, cls = name.rpartition(".")
     defined_in, _, defined = qualified.rpartition(".")
     return cls == defined and (defined_in == module or defined_in.startswith(module + "."))

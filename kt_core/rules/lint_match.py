@@ -1,4 +1,4 @@
-"""What is wrong with ``match``: patterns that are invalid or surely not meant, classes no model has."""
+"""What is wrong with ``match``: patterns that are invalid or surely not meant, and classes."""
 
 from __future__ import annotations
 
@@ -147,15 +147,15 @@ def _root(draft: Draft, pattern: str, problems: Problems) -> None:
     elif not draft.recursive and draft.match_class is None and patterns.searcher(pattern)(""):
         problems.add(
             "KT128",
-            f"the pattern {show(pattern)} matches the model itself, and recursive: false then keeps "
-            "every rule of this file away",
+            f"the pattern {show(pattern)} matches the model itself, and recursive: false then "
+            "keeps every rule of this file away",
             place,
             help="delete recursive: false, or anchor the pattern: name: '^model\\.'",
         )
 
 
 def _number_end(branch: Branch) -> int | None:
-    """Return where a number ends that may go on: ``layers\\.1`` also finds ``layers.10``."""
+    """Return where a number ends that may go on, as in ``layers.1``, which finds ``layers.10``."""
     for i, item in enumerate(branch):
         if not only_digits(item) or _endless(item):
             continue
@@ -275,7 +275,7 @@ def _foreign_class(name: str, draft: Draft, problems: Problems) -> None:
     reason = NO_MODEL.get(module)
     problems.add(
         "KT129",
-        f"kt knows no class of transformers that {show(name)} stands for, so this rule never matches",
+        f"{show(name)} stands for no class of transformers, so this rule never matches",
         place,
         facts=[reason] if reason else [],
         help=f"class: {bare(near)}" if near and not reason else "name the class of transformers",

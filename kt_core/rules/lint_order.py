@@ -1,8 +1,8 @@
 """Rules that can never apply because of the rules above them.
 
 Only what is certain for every model is reported: the same match again, a match that an earlier rule
-without ``name`` or ``class`` includes, a longer pattern behind its own beginning. What depends on the
-model, the plan tells.
+without ``name`` or ``class`` includes, a longer pattern behind its own beginning. What depends on
+the model, the plan tells.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _report(draft: Draft, earlier: Draft, problems: Problems) -> None:
             return
         problems.add(
             "KT130",
-            f"the class of rule {draft.index + 1} is never used: {earlier} comes first and its class stays",
+            f"the class of rule {draft.index + 1} is never used: that of {earlier} stays",
             draft.places.get("replace.class", draft.place),
             help="leave out class: here, or continue: there",
             severity=Severity.WARNING,
@@ -106,7 +106,7 @@ def _catches_all(draft: Draft) -> bool:
 
 
 class _Index:
-    """The rules seen so far, by what they match. Rules that continue are only looked at in second place."""
+    """The rules seen so far, by what they match. Rules that continue come second."""
 
     def __init__(self) -> None:
         self._exact: dict[object, list[Draft]] = {}
@@ -122,7 +122,7 @@ class _Index:
             self._prefixes.setdefault((prefix, _key(draft)[1]), draft)
 
     def includes(self, draft: Draft) -> Draft | None:
-        """Return an earlier rule that matches everything ``draft`` matches, if one is certain to."""
+        """Return an earlier rule that is certain to match all that ``draft`` matches."""
         name, cls = _key(draft)
         found = list(self._exact.get((name, cls), ()))
         if cls is not None and name is not None:
@@ -148,7 +148,7 @@ class _Index:
 
 
 def _literal_prefix(pattern: str) -> str | None:
-    """Return ``text`` if the pattern is ``^text`` and nothing more: it matches all paths that begin so."""
+    """Return ``text`` if the pattern is ``^text``, which matches all paths that begin so."""
     branches = None if facts(pattern).opaque else parse(pattern)
     if branches is None or len(branches) != 1:
         return None

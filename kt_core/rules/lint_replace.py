@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kt_core.registry.specs import KernelSpec, OperatorSpec
 
 _PREFIX = "replace.kwargs"
+_shown = schema_check.shown
 _NO_KERNEL = ("none", "null", "~", "")
 
 
@@ -127,7 +128,7 @@ def _device(replace: _Replace, key: str, name: str, problems: Problems) -> str |
     replace.bad_devices.add(where)
     problems.add(
         "KT135",
-        f"{name}: {schema_check.shown(value)} is not a device",
+        f"{name}: {_shown(value)} is not a device",
         where,
         facts=facts,
         help=f"{name}: {show(meant)}"
@@ -199,7 +200,7 @@ def _kernels(
         if not isinstance(value, str):
             problems.add(
                 "KT132",
-                f"{name} must be the name of a kernel, not {schema_check.shown(value)}",
+                f"{name} must be the name of a kernel, not {_shown(value)}",
                 replace.value(name),
                 help=_example(name, assert_kind, registry),
             )
@@ -221,7 +222,7 @@ def _no_kernel(replace: _Replace, name: str, registry: Registry, problems: Probl
     kind = replace.operator.kernel_kind if replace.operator is not None else None
     problems.add(
         "KT139",
-        f"{name}: {schema_check.shown(replace.kwargs[name])} names no kernel, but {phase} needs one",
+        f"{name}: {_shown(replace.kwargs[name])} names no kernel, but {phase} needs one",
         replace.value(name),
         facts=["KTransformers then ran the other phase's kernel"] if known else [],
         help=f"{name}: {named}" if known else _example(name, kind, registry),
@@ -243,7 +244,7 @@ def _unknown_kernel(
         fitting = [found.spec.name for found in registry.kernels(kind)]
         problems.add(
             "KT137",
-            f"{show(value)} is a kernel for {other.spec.kind}, and {_name(replace)} needs one for {kind}",
+            f"{show(value)} is for {other.spec.kind}; {_name(replace)} needs a kernel for {kind}",
             where,
             facts=[f"kernels for {kind}: {listed(fitting) or 'none registered'}"],
             help=f"{name}: {fitting[0]}" if fitting else None,
@@ -306,7 +307,7 @@ def _options(
 
 
 def _schemas(replace: _Replace, registry: Registry) -> Iterator[Mapping[str, Any]]:
-    """The operator's schema, and those of its kernels: the named ones, or of all that it could run."""
+    """The schemas of the operator and its kernels: the named ones, or all it could run."""
     operator = replace.operator
     if operator is None:
         return
@@ -331,7 +332,7 @@ def _known_option(replace: _Replace, name: str, option: Option, problems: Proble
     if harmless:
         problems.add(
             "KT142",
-            f"{name}: {schema_check.shown(value)} has no effect",
+            f"{name}: {_shown(value)} has no effect",
             replace.key(name),
             facts=[option.why],
             help=f"delete {name}",
@@ -361,7 +362,7 @@ def _one_device(replace: _Replace, problems: Problems) -> None:
     if _device(replace, "generate_device", "generate_device", problems) is not None:
         problems.add(
             "KT142",
-            f"device: {schema_check.shown(value)} is read as generate_device and prefill_device",
+            f"device: {_shown(value)} is read as generate_device and prefill_device",
             key,
             help=f"generate_device: {bare(str(value))}, and prefill_device: {bare(str(value))}",
             severity=Severity.NOTE,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kt_core.errors import Location, Problem, RuleError, Severity
+from kt_core.rules.limits import MAX_BYTES
 from kt_core.rules.lint_match import lint_match
 from kt_core.rules.lint_order import lint_order
 from kt_core.rules.lint_replace import lint_replace
-from kt_core.rules.limits import MAX_BYTES
 from kt_core.rules.model import Rule, RuleSet
 from kt_core.rules.problems import Problems
 from kt_core.rules.source import read_tree
@@ -112,7 +112,7 @@ def _ruleset(document: Document, path: str) -> RuleSet:
 
 
 def read_bytes(name: str) -> bytes:
-    """Return the bytes of a regular file, or of standard input for ``-``; never more than the cap + 1.
+    """Return the bytes of a regular file, or of standard input for ``-``, at most the cap + 1.
 
     Raises:
         RuleError: KT101 if there is nothing that can be read.

@@ -1,9 +1,10 @@
 """Which rule applies to which module: text against text, nothing is imported or changed.
 
 For every module the rules are tried from top to bottom and the first that matches wins. If it says
-``continue: true``, later matching rules add their kwargs, up to and including the first that does not
-say so; the class stays that of the first. A module whose rule says ``recursive: false`` keeps all rules
-away from the modules inside it. The model itself (path ``""``) can be matched, but is never replaced.
+``continue: true``, later matching rules add their kwargs, up to and including the first that does
+not say so; the class stays that of the first. A module whose rule says ``recursive: false`` keeps
+all rules away from the modules inside it. The model itself (path ``""``) can be matched, but is
+never replaced.
 
 Module paths differ mostly in numbers that a pattern does not tell apart, so a decision is made once
 for all of them (:class:`~kt_core.rules.pattern_facts.Scope`): 2,000 rules against 100,000 modules
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -37,9 +38,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class ModuleMatch:
     """What the rules say about one module. Rules are given by their index in the rule set.
 
-    ``rule`` won (``None``: no rule applies), ``added`` are later rules that added to ``kwargs``, and
-    ``losers`` match as well but came too late. ``kept_by`` is the rule of an enclosing module whose
-    ``recursive: false`` keeps all rules away; ``losers`` are then those that would have matched.
+    ``rule`` won (``None``: no rule applies), ``added`` are later rules that added to ``kwargs``,
+    and ``losers`` match as well but came too late. ``kept_by`` is the rule of an enclosing module
+    whose ``recursive: false`` keeps all rules away; ``losers`` are then those that would have
+    matched.
     """
 
     path: str
@@ -55,9 +57,9 @@ class RuleMatch:
     """How one rule fared over all modules.
 
     ``matched`` modules fit it (those it was kept away from not counted), ``won`` got its class,
-    ``added`` got its kwargs through an earlier ``continue``. ``lost_to`` maps the index of the rule that
-    took a module first to the number of modules, ``kept_away`` the index of a rule with ``recursive: false`` to
-    the number of modules inside the ones it took.
+    ``added`` got its kwargs through an earlier ``continue``. ``lost_to`` maps the index of the rule
+    that took a module first to the number of modules, ``kept_away`` the index of a rule with
+    ``recursive: false`` to the number of modules inside the ones it took.
     """
 
     matched: int
@@ -85,14 +87,15 @@ def match_modules(rules: RuleSet, modules: Sequence[Module]) -> Matches:
     """Match every module, given in the order parents before children, each subtree together.
 
     Raises:
-        RuleError: KT121 for a pattern that is not valid, KT170 for one that takes too long, KT171 when
+        RuleError: KT121 for a pattern that is not valid, KT170 for one that takes too long, KT171
+        when
             everything together does.
     """
     return Matcher(rules).run(modules)
 
 
 def explain_module(rules: RuleSet, path: str, modules: Sequence[Module]) -> list[str]:
-    """Return one line per rule: how it stands to the module ``path``, in order. See ``match_modules``."""
+    """Return one line per rule: how it stands to the module ``path``, in order."""
     return Matcher(rules).explain(path, modules)
 
 
@@ -116,7 +119,7 @@ class _Group:
 
 
 class Matcher:
-    """Matches modules against one rule set. Limits are in seconds; ``per_match`` is processor time."""
+    """Matches modules against one rule set. Limits are in seconds, ``per_match`` of the processor."""
 
     def __init__(
         self,
@@ -183,9 +186,7 @@ class Matcher:
         lines: list[str] = []
         if match.kept_by is not None:
             keeper = self.rules[match.kept_by]
-            lines.append(
-                f"{_label(keeper)} took a module around it and says recursive: false, so no rule applies"
-            )
+            lines.append(f"{_label(keeper)} took a module around it and says recursive: false")
         if not path and match.rule is not None:
             lines.append(
                 "this is the model itself, which is never replaced; its kwargs still place it"
@@ -253,7 +254,7 @@ class Matcher:
     def _at_shape(
         self, path: str, group: _Group
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Split the rules for all paths shaped like ``path``: matching, by first number, by whole path."""
+        """Split the rules for paths shaped like ``path``: those that match, by number, by path."""
         none = [
             i
             for i in group.by_scope[Scope.NONE]
@@ -361,13 +362,17 @@ class _Tally:
         return tuple(
             RuleMatch(*row)
             for row in zip(
-                self.matched, self.won, self.added, map(dict, self.lost_to), map(dict, self.kept_away),
+                self.matched,
+                self.won,
+                self.added,
+                map(dict, self.lost_to),
+                map(dict, self.kept_away),
                 strict=True,
             )
-        )  # fmt: skip
+        )
 
 
-def _searcher(rule: Rule, per_match: float) -> Any:
+def _searcher(rule: Rule, per_match: float) -> Callable[[str], bool]:
     if rule.name is None:
         return lambda path: True
     bad = patterns.check(rule.name)

@@ -17,10 +17,10 @@ class Rule:
     """One entry of ``rules``.
 
     ``name`` is a regular expression searched in the dotted module path, ``match_class`` a qualified
-    class name; at least one is set. ``replace_class`` is as written (an operator's name, an alias or
-    ``"default"``). ``continue_`` lets later rules add kwargs to the same module. ``places`` maps the
-    dotted key path inside the rule (``"match.name"``, ``"replace.kwargs.generate_op"``) to where its
-    *value* stands in the file; ``""`` is the rule itself.
+    class name; at least one is set. ``replace_class`` is as written (an operator's name, an alias
+    or ``"default"``). ``continue_`` lets later rules add kwargs to the same module. ``places`` maps
+    the dotted key path inside the rule (``"match.name"``, ``"replace.kwargs.generate_op"``) to
+    where its *value* stands in the file; ``""`` is the rule itself.
     """
 
     index: int

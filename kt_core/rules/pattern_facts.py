@@ -24,7 +24,8 @@ from kt_core.rules.pattern_tree import (
 class Scope(enum.IntEnum):
     """Which whole numbers in a module path can change whether a pattern matches it.
 
-    Module paths differ mostly in layer and expert numbers, and most patterns do not tell these apart.
+    Module paths differ mostly in layer and expert numbers, and most patterns do not tell these
+    apart.
     """
 
     NONE = 0
@@ -39,9 +40,10 @@ class Scope(enum.IntEnum):
 class Facts:
     """About one pattern.
 
-    ``scope``: see :class:`Scope`. ``pieces``: text without digits that every matching path contains.
-    ``cheap``: matching cannot take long, so that no time limit is needed. ``whole``: the one path a
-    fully literal pattern matches. ``opaque``: the pattern uses what ``pattern_tree`` cannot read.
+    ``scope``: see :class:`Scope`. ``pieces``: text without digits that every matching path
+    contains. ``cheap``: matching cannot take long, so that no time limit is needed. ``whole``: the
+    one path a fully literal pattern matches. ``opaque``: the pattern uses what ``pattern_tree``
+    cannot read.
     """
 
     scope: Scope
@@ -79,10 +81,10 @@ def _scope(branch: Branch) -> Scope:
 
 
 def _after_first_number(branch: Branch) -> Branch | None:
-    """Return what follows ``^literal text.<number>`` if the branch begins so and the number ends there.
+    """Return what follows ``^literal text.<number>``, if the branch begins so.
 
-    The number part may be any expression over digits. What follows must begin with a dot or an edge,
-    or be empty.
+    The number part may be any expression over digits. What follows must begin with a dot or an
+    edge, or be empty.
     """
     if not branch or branch[0] != Edge("^"):
         return None
@@ -115,15 +117,16 @@ def only_digits(item: Item) -> bool:
 
 
 def blind(branch: Branch, *, top: bool) -> bool:
-    """Whether one number in a path can be exchanged for another without changing the outcome.
+    r"""Whether one number in a path can be exchanged for another without changing the outcome.
 
     A *number* is a path segment of digits only, so its neighbours are dots or the ends of the path.
-    Digits of a number may only be consumed by items that take any run of them: ``.*``, ``[^.]*`` and
-    so on, or ``\\d+`` and ``.+`` where nothing else can share the run. A digit behind a letter, as in
-    ``w1``, is never part of a number. ``top``: the branch is not inside a group.
+    Digits of a number may only be consumed by items that take any run of them: ``.*``, ``[^.]*``
+    and so on, or ``\d+`` and ``.+`` where nothing else can share the run. A digit behind a letter,
+    as in ``w1``, is never part of a number. ``top``: the branch is not inside a group.
     """
     outside = False
-    """Whether the item before certainly took a character that no number follows: neither dot nor digit."""
+    """Whether the item before certainly took a character that no number follows: neither dot nor
+    digit."""
     for i, item in enumerate(branch):
         was_outside, outside = outside, False
         match item:
@@ -164,7 +167,7 @@ def _blind_repeat(branch: Branch, i: int, inner: Item, least: int, most: int, to
 
 
 def _parted(branch: Branch, i: int, top: bool) -> bool:
-    """Whether no digit can be consumed right at item ``i``: an edge, the end, a character that is none."""
+    """Whether item ``i`` cannot take a digit: an edge, the end, a character that is none."""
     if not 0 <= i < len(branch):
         return top
     match branch[i]:
@@ -208,11 +211,11 @@ _MAX_WAYS = 64
 
 
 def _cheap(branches: tuple[Branch, ...]) -> bool:
-    """Whether matching a path of ``n`` characters surely takes no more than some ``64 * n**3`` steps.
+    """Whether matching a path of ``n`` characters surely takes at most some ``64 * n**3`` steps.
 
     Each unbounded repeat may be tried at ``n`` lengths, and so may the start of a pattern without
-    ``^``. Alternatives and bounded repeats multiply the ways to go. A lookahead is decided once where
-    it stands, so the worst one counts. Repeats inside repeats are never cheap.
+    ``^``. Alternatives and bounded repeats multiply the ways to go. A lookahead is decided once
+    where it stands, so the worst one counts. Repeats inside repeats are never cheap.
     """
     ways = 0
     for branch in branches:

@@ -29,7 +29,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of a set. ``ascii`` is the part of the set within ASCII; ``any``: it is ``.``."""
+    """One character of a set, of which ``ascii`` is the part within ASCII; ``any`` is ``.``."""
 
     ascii: frozenset[str]
     any: bool = False

@@ -1,7 +1,8 @@
 """Regular expressions of ``match.name``: are they valid, and running them without risk.
 
-Patterns are Python's. What only the ``regex`` module knows is accepted too, but ``regex`` is imported
-only where it is needed: for such patterns, and to put a time limit on those that could take long.
+Patterns are Python's. What only the ``regex`` module knows is accepted too, but ``regex`` is
+imported only where it is needed: for such patterns, and to put a time limit on those that could
+take long.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def _regex_accepts(pattern: str) -> bool:
 def searcher(pattern: str, *, seconds: float = MATCH_SECONDS) -> Callable[[str], bool]:
     """Return a function that says whether the valid ``pattern`` is found in a module path.
 
-    The function raises :class:`PatternTimeoutError` when one search takes more than ``seconds`` of processor
-    time; patterns that cannot are run by ``re``, which is three times as fast.
+    The function raises :class:`PatternTimeoutError` when one search takes more than ``seconds`` of
+    processor time; patterns that cannot are run by ``re``, which is three times as fast.
     """
     timed = _timed(pattern, seconds)
     if not facts(pattern).cheap:

@@ -113,5 +113,5 @@ def read(node: Scalar) -> Value:
 
 
 def word_boolean(node: Scalar) -> bool | None:
-    """Return what ``yes``, ``no``, ``on`` and ``off`` mean to YAML 1.1; ``None`` for anything else."""
+    """Return what ``yes``, ``no``, ``on`` and ``off`` mean to YAML 1.1, else ``None``."""
     return _WORDS.get(node.text) if node.plain else None

@@ -1,16 +1,16 @@
 """Values against a plugin's JSON schema: every violation, with the place inside the value.
 
-Most schemas of options use a handful of keywords, which are checked here in microseconds. For the rest
-``jsonschema`` is imported, which takes longer than everything else ``kt-validate`` does; a test holds
-the two to the same verdicts. The schema itself was checked when its plugin was registered
-(:mod:`kt_core.registry.schemas`): it is small, refers to nothing outside itself and its patterns cannot
-run away. Nothing is ever fetched.
+Most schemas of options use a handful of keywords, which are checked here in microseconds. For the
+rest ``jsonschema`` is imported, which takes longer than everything else ``kt-validate`` does; a
+test holds the two to the same verdicts. The schema itself was checked when its plugin was
+registered (:mod:`kt_core.registry.schemas`): it is small, refers to nothing outside itself and its
+patterns cannot run away. Nothing is ever fetched.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,7 +22,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Violation:
-    """``path`` leads to the value at fault, ``message`` continues a sentence about it ("must be …")."""
+    """``path`` leads to the value at fault; ``message`` continues a sentence about it."""
 
     path: Path
     message: str
@@ -165,7 +165,7 @@ def _bound(holds: Any, words: str) -> Any:
     return check_bound
 
 
-def _length(kind: type | tuple[type, ...], fits: Any, words: str) -> Any:
+def _length(kind: type[Sized], fits: Any, words: str) -> Any:
     def check_length(value: Any, limit: int) -> str | None:
         if not isinstance(value, kind) or fits(len(value), limit):
             return None

@@ -1,4 +1,4 @@
-"""Choose a rule file for a model: by the ``architectures`` a file names, never by a table in code."""
+"""Choose a rule file for a model by the ``architectures`` that the files name."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ def select_rules(
     """Return the checked rules meant for a model of one of ``architectures``.
 
     ``variant`` is the file's name without its ending (``"cpu"``). Without it, a file is taken whose
-    rules name no other devices than the CPU and that of ``device`` (``"cuda:0"``); one that uses the
-    device is preferred, then the one called like it, then one shipped with kt.
+    rules name no other devices than the CPU and that of ``device`` (``"cuda:0"``); one that uses
+    the device is preferred, then the one called like it, then one shipped with kt.
 
     Raises:
-        RuleError: KT160 if no file names the architecture, KT161 if several fit equally, KT162 if none
+        RuleError: KT160 if no file names the architecture, KT161 if several fit equally, KT162 if
+        none
             fits variant and device; or what is wrong in the chosen file.
     """
     wanted = [architectures] if isinstance(architectures, str) else list(architectures or ())
@@ -95,7 +96,7 @@ def _shipped() -> tuple[RuleFile, ...]:
 
 
 def _folders() -> Iterator[Traversable]:
-    """Where the shipped files are: beside this module once installed, beside the package in a checkout."""
+    """Where the shipped files are: beside this module; in a checkout beside the package."""
     installed = resources.files("kt_core.rules")
     here = Path(__file__).resolve().parents[2]
     yield installed
@@ -115,7 +116,7 @@ def _yaml_files(folder: Traversable, prefix: str) -> Iterator[tuple[Traversable,
 
 
 def _read(file: Traversable, name: str, distribution: str) -> Iterator[RuleFile]:
-    """Read just enough to tell what the file is for; files without architectures are not for choosing."""
+    """Read enough to tell what the file is for; only files with architectures count."""
     from kt_core.rules.problems import Problems
     from kt_core.rules.source import read_tree
     from kt_core.rules.structure import read_document
@@ -178,7 +179,7 @@ def _no_file(wanted: Sequence[str], files: Sequence[RuleFile]) -> Problem:
             f"there are rule files for: {listed(known, most=40) or 'no architecture'}",
             *((f"nearest: {near}",) if near else ()),
         ),
-        help="name a rule file with --rules FILE, or use --rules none to keep every module as it is",
+        help="name a rule file with --rules FILE, or keep every module as it is: --rules none",
     )
 
 

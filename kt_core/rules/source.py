@@ -1,14 +1,14 @@
 """Bytes to a tree of nodes, strictly: one way to write each thing, and every node has a place.
 
-YAML allows far more than a rule file needs: references that make a small file huge, merge keys, tags
-that name Python objects, several documents, keys given twice. All of it is refused with its place.
-Only the parser's events are used; nothing is ever constructed by PyYAML.
+YAML allows far more than a rule file needs: references that make a small file huge, merge keys,
+tags that name Python objects, several documents, keys given twice. All of it is refused with its
+place. Only the parser's events are used; nothing is ever constructed by PyYAML.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kt_core.errors import Location
 from kt_core.rules import syntax
@@ -16,9 +16,6 @@ from kt_core.rules.limits import MAX_BYTES, MAX_DEPTH
 from kt_core.rules.nodes import Mapping, Node, Scalar, Sequence
 from kt_core.rules.problems import Problems
 from kt_core.rules.text import show
-
-if TYPE_CHECKING:
-    from yaml.events import Event
 
 # What YAML does not call printable, and the line breaks that only YAML 1.1 knows.
 _FORBIDDEN = re.compile(
@@ -32,8 +29,8 @@ _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 def read_tree(data: bytes | str, problems: Problems, *, libyaml: bool | None = None) -> Node | None:
     """Parse a rule file. What is wrong goes to ``problems``; ``None`` means nothing could be read.
 
-    ``libyaml`` forces PyYAML's C parser (``True``) or its Python parser (``False``); by default the C
-    parser is used where PyYAML has it.
+    ``libyaml`` forces PyYAML's C parser (``True``) or its Python parser (``False``); by default the
+    C parser is used where PyYAML has it.
     """
     text = _decode(data, problems)
     if text is None or not _clean(text, problems):
@@ -149,7 +146,7 @@ def _at(text: str, found: re.Match[str], problems: Problems) -> Location:
 class _Place:
     __slots__ = ("column", "line")
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: Any) -> None:
         self.line: int = event.start_mark.line + 1
         self.column: int = event.start_mark.column + 1
 
@@ -176,16 +173,16 @@ class _Builder:
             "StreamEndEvent": self._stream_end,
         }
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: object) -> None:
         """Take the next event."""
         handler = self._handlers.get(type(event).__name__)
         if handler is not None:
             handler(event)
 
-    def _stream_end(self, event: Event) -> None:
+    def _stream_end(self, event: Any) -> None:
         self.done = True
 
-    def _document(self, event: Event) -> None:
+    def _document(self, event: Any) -> None:
         self._documents += 1
         if self._documents == 2:
             self.problems.add(
@@ -223,7 +220,7 @@ class _Builder:
         self._open.append(node)
         self._keys.append(None)
 
-    def _end(self, event: Event) -> None:
+    def _end(self, event: Any) -> None:
         self._open.pop()
         self._keys.pop()
 
@@ -249,7 +246,7 @@ class _Builder:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             self.problems.add(
                 "KT109",
-                f"the tag {show(tag)} is not allowed; values are plain text, numbers and true or false",
+                f"the tag {show(tag)} is not allowed; values are text, numbers, true and false",
                 _Place(event),
                 help=f"delete {tag}" if len(tag) < 60 and tag.isprintable() else "delete the tag",
             )

@@ -100,7 +100,7 @@ def _file(root: Mapping, document: Document, problems: Problems) -> None:
     if "description" in entries:
         document.description = _text(entries["description"][1], "description", problems) or ""
     if "rules" in entries:
-        key, value = entries["rules"]
+        value = entries["rules"][1]
         if isinstance(value, Sequence):
             _rules(value, document, problems)
         else:
@@ -165,7 +165,7 @@ def _rules(node: Sequence, document: Document, problems: Problems) -> None:
             "KT103",
             f"there are {len(node.items):,} rules; a file may have {MAX_RULES:,}",
             node.items[MAX_RULES],
-            help="join rules that differ only in layer numbers: ^model\\.layers\\.([0-9]|1[0-9])\\.",
+            help="join rules that differ only in the layer: ^model\\.layers\\.([0-9]|1[0-9])\\.",
         )
         return
     for index, item in enumerate(node.items):
@@ -445,7 +445,8 @@ def _text(node: Node, name: str, problems: Problems, *, empty: bool = False) -> 
     if value is None:
         return None
     if not isinstance(value.value, str):
-        help_ = f'"{node.text}" if the word is meant' if getattr(node, "text", "") else None
+        text = node.text if isinstance(node, Scalar) else ""
+        help_ = f'"{text}" if the word is meant' if text else None
         problems.add("KT117", f"{name} must be text, but is {_written(node)}", node, help=help_)
         return None
     if not value.value.strip() and not empty:
@@ -460,7 +461,8 @@ def _boolean(node: Node, name: str, default: bool, problems: Problems) -> bool:
         if word is not None:
             problems.add(
                 "KT122",
-                f"{name}: {node.text} is true or false only in YAML 1.1; it is read as {str(word).lower()}",
+                f"{name}: {node.text} is a truth value only in YAML 1.1; it is read as "
+                f"{str(word).lower()}",
                 node,
                 help=f"{name}: {str(word).lower()}",
                 severity=Severity.WARNING,

@@ -1,4 +1,4 @@
-"""How words of the user's file appear in messages: quoted, on one line, never a control character."""
+"""How words of a user's file appear in messages: quoted, on one line, printable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SHOWN = 80
 
 
 def show(value: object) -> str:
-    """Return ``value`` as it would be written in YAML flow style, escaped and cut to 80 characters."""
+    """Return ``value`` as it would be written in JSON, escaped and cut to some 80 characters."""
     if isinstance(value, str) and len(value) > _SHOWN:
         value = value[: _SHOWN - 1] + "…"
     text = json.dumps(value, ensure_ascii=False, default=str)

@@ -47,16 +47,10 @@ CODES = (
     Code(
         "KT105",
         "The file is not valid YAML",
-<<<<<<< HEAD
-        "The YAML parser stopped at the place named; what follows was not looked at. Most often a "
-        "line is indented differently from its neighbours, or a pattern stands in double quotes, "
-        "where each backslash must be doubled. Patterns are best written in single quotes.",
-=======
         "The YAML parser stopped at the place named; what follows was not looked at. Most"
         " often a line is indented differently from its neighbours, or a pattern stands "
         "in double quotes, where each backslash must be doubled. Patterns are best "
         "written in single quotes.",
->>>>>>> 5473187da53169374a4c609d926a823214d930e8
         "rules.yaml:2:15: KT105 \\. is not an escape in double quotes\n"
         "  help: name: '^model\\.layers\\.'",
     ),
@@ -109,26 +103,16 @@ CODES = (
     Code(
         "KT112",
         "A key that is not a word",
-<<<<<<< HEAD
-        "Keys are text. An unquoted 1, true or no as a key is a number or a truth value to YAML. "
-        "Only transfer_map has numbers as keys, which are layer numbers.",
-=======
         "Keys are text. An unquoted 1, true or no as a key is a number or a truth value "
         "to YAML. Only transfer_map has numbers as keys, which are layer numbers.",
->>>>>>> 5473187da53169374a4c609d926a823214d930e8
         'rules.yaml:6:7: KT112 the key "1" is a whole number, not a word',
     ),
     Code(
         "KT113",
         "A key is given twice",
-<<<<<<< HEAD
-        "One mapping has the same key twice. Most YAML readers silently take the last one, so that "
-        'half of what was written is lost. Often a new rule was begun without its "- ".',
-=======
         "One mapping has the same key twice. Most YAML readers silently take the last "
         "one, so that half of what was written is lost. Often a new rule was begun "
         'without its "- ".',
->>>>>>> 5473187da53169374a4c609d926a823214d930e8
         'rules.yaml:5:3: KT113 the key "match" is given twice\n'
         "  first given at rules.yaml:1:3\n"
         "  help: keep one of the two",
@@ -136,14 +120,9 @@ CODES = (
     Code(
         "KT114",
         "Not a list of rules",
-<<<<<<< HEAD
-        "A rule file is a list of rules, or a mapping with version, architectures, description and "
-        'the list under rules. An empty file, a single rule without its "- ", or plain text is none.',
-=======
         "A rule file is a list of rules, or a mapping with version, architectures, "
         "description and the list under rules. An empty file, a single rule without its "
         '"- ", or plain text is none.',
->>>>>>> 5473187da53169374a4c609d926a823214d930e8
         'rules.yaml:1:1: KT114 this is one rule, not a list of rules\n  help: begin it with "- "',
     ),
     Code(
@@ -226,34 +205,20 @@ CODES = (
     Code(
         "KT124",
         "A pattern that can never match",
-<<<<<<< HEAD
-        "The pattern asks for something that no module path has: a space, a slash, a backslash, text "
-        "behind the end. Often a backslash was doubled although the pattern stands in single quotes.",
-        'rules.yaml:2:11: KT124 warning: the pattern "^model\\\\\\\\.norm$" can never match: it asks for '
-        "a backslash, which no module path contains",
-=======
         "The pattern asks for something that no module path has: a space, a slash, a "
         "backslash, text behind the end. Often a backslash was doubled although the "
         "pattern stands in single quotes.",
         'rules.yaml:2:11: KT124 warning: the pattern "^model\\\\\\\\.norm$" can never match: '
         "it asks for a backslash, which no module path contains",
->>>>>>> 5473187da53169374a4c609d926a823214d930e8
     ),
     Code(
         "KT125",
         "A layer number that may go on",
-<<<<<<< HEAD
-        "Patterns are searched, so '^model\\.layers\\.1' also finds layers 10 to 19. End the number "
-        "with \\. or $.",
-        'rules.yaml:2:11: KT125 warning: the pattern "^model\\\\.layers\\\\.1" ends in a number that may '
-        "go on\n  help: name: '^model\\.layers\\.1\\.'",
-=======
         "Patterns are searched, so '^model\\.layers\\.1' also finds layers 10 to 19. End "
         "the number with \\. or $.",
         'rules.yaml:2:11: KT125 warning: the pattern "^model\\\\.layers\\\\.1" ends in a '
         "number that may go on\n"
         "  help: name: '^model\\.layers\\.1\\.'",
->>>>>>> 5473187da53169374a4c609d926a823214d930e8
     ),
     Code(
         "KT126",
@@ -344,12 +309,8 @@ CODES = (
         "The kernel named for a phase does not run on the device named for that phase. "
         "Name another device, or another kernel.",
         'rules.yaml:7:24: KT136 the kernel "kt_ops_cpu.experts" does not run on cuda:0\n'
-<<<<<<< HEAD
-        '  it runs on: cpu\n  help: generate_device: "cpu"',
-=======
         "  it runs on: cpu\n"
         '  help: generate_device: "cpu"',
->>>>>>> 5473187da53169374a4c609d926a823214d930e8
     ),
     Code(
         "KT137",

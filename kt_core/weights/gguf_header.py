@@ -52,9 +52,10 @@ def read_header(file: WeightFile, *, strict: bool = False) -> GgufHeader:
     version = _read_version(cursor)
     cursor.field = "tensor_count"
     tensor_count = cursor.u64()
-    cursor.claim(tensor_count, _LEAST_TENSOR, "tensors")
     cursor.field = "kv_count"
     kv_count = cursor.u64()
+    cursor.field = "tensor_count"
+    cursor.claim(tensor_count, _LEAST_TENSOR, "tensors")
     metadata = GgufMetadata(file)
     metadata.read_pairs(cursor, kv_count)
     alignment = _alignment(file, metadata)

@@ -188,8 +188,7 @@ def read_name(cursor: Cursor, longest: int, what: str) -> str:
     """Read a key or tensor name, 1 to ``longest`` bytes of printable UTF-8 (else KT412)."""
     at = cursor.pos
     length = cursor.u64()
-    if length > cursor.remaining:
-        raise cursor.short(length)
+    cursor.claim(length, 1, "bytes")
     if not 1 <= length <= longest:
         message = (
             f"a {what} is empty"

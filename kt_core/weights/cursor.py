@@ -83,25 +83,25 @@ class Cursor:
         self.claim(count, 8, "strings")
         left = count
         while left:
-            index = self._reach(8)
+            begin = index = self._reach(8)
             window = self._window
             last = len(window) - 8
             while left and index <= last:  # the loop that a vocabulary of 10^5 entries runs in
                 index += _U64(window, index)[0] + 8
                 left -= 1
             if self._start + index > self.limit:
-                item = count - left - 1
-                over = self._start + index - self.limit
-                self.field = f"{self.field}[{item}]"
-                raise error(
-                    "KT411",
-                    self.file.path,
-                    f"string {item} of {count} reaches {over} bytes past the end of the file",
-                    field=self.field,
-                    offset=self.pos,
-                    help=_AGAIN,
-                )
+                self.field += f"[{count - left - 1}]"
+                self.pos = self._start + self._last_string(begin)
+                self.claim(self.u64(), 1, "bytes")
             self.pos = self._start + index
+
+    def _last_string(self, index: int) -> int:
+        """Return where in the window the string begins that leaves it, walking from ``index``."""
+        while True:
+            following = index + 8 + int(_U64(self._window, index)[0])
+            if following > len(self._window):
+                return index
+            index = following
 
     def _reach(self, count: int) -> int:
         """Make ``count`` bytes from here available; return where they start in the window."""

@@ -197,7 +197,7 @@ def _place(
                 f'the file is cut off: the tensor "{info.name}" ends at byte {end}, '
                 f"the file at {file.size}",
                 field=record.field,
-                offset=info.offset,
+                offset=file.size,
                 facts=(f"missing at least {end - file.size} bytes",),
                 help="download the file again; the download stopped early",
             )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 
-from kt_core.errors import WeightsError
 from kt_core.weights.files import WeightFile
 from kt_core.weights.text import error
 
 _WINDOW = 1 << 20
+_AGAIN = "download the file again and compare its size and checksum"
 _U64 = struct.Struct("<Q").unpack_from
 _U32 = struct.Struct("<I").unpack_from
 
@@ -48,34 +48,34 @@ class Cursor:
         return int(_U64(self._window, index)[0])
 
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
-        """Read one fixed record."""
+        """Read one record of a fixed form."""
         index = self._reach(form.size)
         self.pos += form.size
         return form.unpack_from(self._window, index)
 
-    def take(self, count: int) -> bytes:
-        """Read ``count`` bytes."""
-        index = self._reach(count)
-        self.pos += count
-        return self._window[index : index + count]
+    def take(self, length: int) -> bytes:
+        """Read ``length`` bytes, a length that the file states."""
+        self.claim(length, 1, "bytes")
+        index = self._reach(length)
+        self.pos += length
+        return self._window[index : index + length]
 
-    def skip(self, count: int) -> None:
-        """Step over ``count`` bytes that must exist."""
-        if count > self.remaining:
-            raise self.short(count)
-        self.pos += count
+    def skip(self, length: int) -> None:
+        """Step over ``length`` bytes, a length that the file states."""
+        self.claim(length, 1, "bytes")
+        self.pos += length
 
     def claim(self, count: int, minimum: int, what: str) -> None:
         """Prove that ``count`` items of at least ``minimum`` bytes each can still follow."""
         if count * minimum > self.remaining:
+            need = f", which need at least {count * minimum} bytes" if minimum > 1 else ""
             raise error(
                 "KT411",
                 self.file.path,
-                f"claims {count} {what}, which need at least {count * minimum} bytes; "
-                f"{self.remaining} are left in the file",
+                f"claims {count} {what}{need}; {self.remaining} are left in the file",
                 field=self.field,
                 offset=self.pos,
-                help="download the file again and compare its size and checksum",
+                help=_AGAIN,
             )
 
     def skip_strings(self, count: int) -> None:
@@ -83,47 +83,39 @@ class Cursor:
         self.claim(count, 8, "strings")
         left = count
         while left:
-            index = self._reach(8)
+            begin = index = self._reach(8)
             window = self._window
             last = len(window) - 8
             while left and index <= last:  # the loop that a vocabulary of 10^5 entries runs in
                 index += _U64(window, index)[0] + 8
                 left -= 1
             if self._start + index > self.limit:
-                item = count - left - 1
-                over = self._start + index - self.limit
-                self.field = f"{self.field}[{item}]"
-                raise error(
-                    "KT411",
-                    self.file.path,
-                    f"string {item} of {count} reaches {over} bytes past the end of the file",
-                    field=self.field,
-                    offset=self.pos,
-                    help="download the file again and compare its size and checksum",
-                )
+                self.field += f"[{count - left - 1}]"
+                self.pos = self._start + self._last_string(begin)
+                self.claim(self.u64(), 1, "bytes")
             self.pos = self._start + index
 
-    def short(self, needed: int) -> WeightsError:
-        """Build the error for a header that ends too early or a length that is too large."""
-        if self.remaining < 64 and needed <= 64:
-            message = f"the header is cut off: the file ends at byte {self.limit}"
-        else:
-            message = f"claims {needed} bytes; {self.remaining} are left in the file"
-        return error(
-            "KT411" if needed > 64 else "KT408",
-            self.file.path,
-            message,
-            field=self.field,
-            offset=self.pos,
-            help="download the file again and compare its size and checksum",
-        )
+    def _last_string(self, index: int) -> int:
+        """Return where in the window the string begins that leaves it, walking from ``index``."""
+        while True:
+            following = index + 8 + int(_U64(self._window, index)[0])
+            if following > len(self._window):
+                return index
+            index = following
 
     def _reach(self, count: int) -> int:
         """Make ``count`` bytes from here available; return where they start in the window."""
         index = self.pos - self._start
         if index < 0 or index + count > len(self._window):
             if count > self.remaining:
-                raise self.short(count)
+                raise error(
+                    "KT408",
+                    self.file.path,
+                    f"the header is cut off: the file ends at byte {self.limit}",
+                    field=self.field,
+                    offset=self.pos,
+                    help=_AGAIN,
+                )
             self._window = self.file.read(self.pos, min(max(count, _WINDOW), self.remaining))
             self._start = self.pos
             index = 0

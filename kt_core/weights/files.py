@@ -102,7 +102,10 @@ class WeightFile:
         A file that was only unlinked is still complete behind our descriptor and passes.
         """
         self._check_open()
-        now = _identity(os.fstat(self._fd))
+        try:
+            now = _identity(os.fstat(self._fd))
+        except OSError as cause:
+            raise error("KT428", self.path, f"cannot be examined: {cause.strerror}") from cause
         if now == self._identity:
             try:
                 now = _identity(os.stat(self.path))

@@ -23,6 +23,7 @@ class FileSource:
         metadata: Mapping[str, Any],
         tensors: Mapping[str, TensorInfo],
         problems: Sequence[Problem] = (),
+        details: Mapping[str, int] | None = None,
     ) -> None:
         self._path = path
         self._format = format
@@ -30,6 +31,8 @@ class FileSource:
         self._metadata = metadata
         self._tensors = MappingProxyType(dict(tensors))
         self._problems = tuple(problems)
+        self.details: Mapping[str, int] = MappingProxyType(dict(details or {}))
+        """What the format says about the file itself: GGUF's ``version`` and ``alignment``."""
 
     def __repr__(self) -> str:
         return f"<{self._format} {self._path!r}: {len(self._tensors)} tensors>"
@@ -48,6 +51,11 @@ class FileSource:
     def files(self) -> tuple[str, ...]:
         """The files it reads, in the order of the set."""
         return tuple(self._files)
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of all files together, headers and padding included."""
+        return sum(file.size for file in self._files.values())
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -52,9 +52,10 @@ def read_header(file: WeightFile, *, strict: bool = False) -> GgufHeader:
     version = _read_version(cursor)
     cursor.field = "tensor_count"
     tensor_count = cursor.u64()
-    cursor.claim(tensor_count, _LEAST_TENSOR, "tensors")
     cursor.field = "kv_count"
     kv_count = cursor.u64()
+    cursor.field = "tensor_count"
+    cursor.claim(tensor_count, _LEAST_TENSOR, "tensors")
     metadata = GgufMetadata(file)
     metadata.read_pairs(cursor, kv_count)
     alignment = _alignment(file, metadata)
@@ -196,7 +197,7 @@ def _place(
                 f'the file is cut off: the tensor "{info.name}" ends at byte {end}, '
                 f"the file at {file.size}",
                 field=record.field,
-                offset=info.offset,
+                offset=file.size,
                 facts=(f"missing at least {end - file.size} bytes",),
                 help="download the file again; the download stopped early",
             )

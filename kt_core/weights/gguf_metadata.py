@@ -57,13 +57,15 @@ class MetadataField:
     """Where one value lies.
 
     ``type`` is the value's type, for an array that of its items; ``count`` is ``None`` unless it is
-    an array. ``offset`` is the first byte of the value itself (a string's length included).
+    an array. The value (a string's length included, an array's not) has ``nbytes`` bytes at
+    ``offset``.
     """
 
     key: str
     type: ValueType
     count: int | None
     offset: int
+    nbytes: int
 
     @property
     def type_name(self) -> str:
@@ -136,10 +138,10 @@ class GgufMetadata(Mapping[str, Any]):
         offset = cursor.pos
         if form is not None:
             (self._values[key],) = cursor.unpack(form)
-            return MetadataField(key, VALUE_TYPES[number], None, offset)
+            return MetadataField(key, VALUE_TYPES[number], None, offset, form.size)
         if number == 8:
             cursor.skip(cursor.u64())
-            return MetadataField(key, STRING, None, offset)
+            return MetadataField(key, STRING, None, offset, cursor.pos - offset)
         if number != 9:
             raise _bad_type(cursor, f'the value of "{printable(key)}" has the type {number}', 4)
         item = VALUE_TYPES.get(cursor.u32())
@@ -154,42 +156,61 @@ class GgufMetadata(Mapping[str, Any]):
         else:
             cursor.claim(count, item.size, f"values of type {item.name}")
             cursor.skip(count * item.size)
-        return MetadataField(key, item, count, offset)
+        return MetadataField(key, item, count, offset, cursor.pos - offset)
 
     def _decode(self, field: MetadataField, head: int | None) -> Any:
         """Decode a value, or the first ``head`` items of an array."""
-        cursor = Cursor(self._file, field.offset)
-        cursor.field = field.key
+        self._file.check_unchanged()  # the walk at opening proved the lengths of that file
         if field.count is None:
-            return self._text(cursor, field.key)
+            return self._texts(field, 1)[0]
         count = field.count if head is None else head
         if field.type is STRING:
-            return [self._text(cursor, f"{field.key}[{index}]") for index in range(count)]
+            return self._texts(field, count)
         raw = self._file.read(field.offset, count * field.type.size)
         return list(struct.unpack(f"<{count}{field.type.code}", raw))
 
-    def _text(self, cursor: Cursor, name: str) -> str:
-        at = cursor.pos
-        raw = cursor.take(cursor.u64())
+    def _texts(self, field: MetadataField, count: int) -> list[str]:
+        """Decode the first ``count`` of the strings at ``field``."""
+        if field.count is not None and count < field.count:  # do not read what is not wanted
+            end = Cursor(self._file, field.offset)
+            end.skip_strings(count)
+            raw = self._file.read(field.offset, end.pos - field.offset)
+        else:
+            raw = self._file.read(field.offset, field.nbytes)
+        unpack = struct.Struct("<Q").unpack_from
+        texts: list[str] = []
+        at = 0
         try:
-            return raw.decode()
+            for _ in range(count):
+                start = at + 8
+                at = start + unpack(raw, at)[0]
+                texts.append(raw[start:at].decode())
         except UnicodeDecodeError as cause:
+            name = field.key if field.count is None else f"{field.key}[{len(texts)}]"
             raise error(
                 "KT429",
                 self._file.path,
                 f'the text in "{printable(name)}" is not UTF-8',
                 field=printable(name),
-                offset=at + 8 + cause.start,
-                facts=(f"it begins: {raw_name(raw, 40)}",),
+                offset=field.offset + start + cause.start,
+                facts=(f"it begins: {raw_name(raw[start:at], 40)}",),
             ) from cause
+        except (struct.error, OverflowError) as cause:  # rewritten within one tick of the clock
+            raise error(
+                "KT426",
+                self._file.path,
+                "changed since it was opened",
+                field=printable(field.key),
+                help="let the download or conversion finish, then load it again",
+            ) from cause
+        return texts
 
 
 def read_name(cursor: Cursor, longest: int, what: str) -> str:
     """Read a key or tensor name, 1 to ``longest`` bytes of printable UTF-8 (else KT412)."""
     at = cursor.pos
     length = cursor.u64()
-    if length > cursor.remaining:
-        raise cursor.short(length)
+    cursor.claim(length, 1, "bytes")
     if not 1 <= length <= longest:
         message = (
             f"a {what} is empty"

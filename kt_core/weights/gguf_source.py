@@ -39,7 +39,9 @@ def open_gguf(path: str, *, mmap: bool = True, strict: bool = False) -> FileSour
         raise
     found = [each for _, part in parts for each in part.problems]
     files = [file for file, _ in parts]
-    return FileSource(path, "gguf", files, parts[0][1].metadata, tensors, found)
+    first_header = parts[0][1]
+    details = {"version": first_header.version, "alignment": first_header.alignment}
+    return FileSource(path, "gguf", files, first_header.metadata, tensors, found, details)
 
 
 def part_names(name: str, count: int) -> list[str] | None:

@@ -74,7 +74,7 @@ def _read_length(file: WeightFile) -> int:
     else:
         return length
     raise error(
-        "KT430",
+        "KT450",
         file.path,
         message,
         field="header length",
@@ -85,7 +85,7 @@ def _read_length(file: WeightFile) -> int:
 
 def _bad_json(file: WeightFile, message: str, at: int | None) -> WeightsError:
     return error(
-        "KT431",
+        "KT451",
         file.path,
         f"the header {message}",
         field="header",
@@ -98,7 +98,7 @@ def _metadata(file: WeightFile, value: Any) -> dict[str, str]:
     if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
         return value
     raise error(
-        "KT431",
+        "KT451",
         file.path,
         "__metadata__ must be an object of texts",
         field="__metadata__",
@@ -124,15 +124,15 @@ def _entry(file: WeightFile, raw: bytes, name: str, value: Any, data_start: int)
     if not name.isprintable():
         raise bad("KT412", "has control characters in its name")
     if not isinstance(value, dict):
-        raise bad("KT432", "is not described by an object")
+        raise bad("KT452", "is not described by an object")
     absent = {"dtype", "shape", "data_offsets"} - value.keys()
     if absent:
-        raise bad("KT432", f"lacks {', '.join(sorted(absent))}")
+        raise bad("KT452", f"lacks {', '.join(sorted(absent))}")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not _counts(shape):
         raise bad("KT416", "has a shape that is not a list of whole numbers, 0 or more")
     if not (_counts(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1]):
-        raise bad("KT432", "has data_offsets that are not two ascending whole numbers")
+        raise bad("KT452", "has data_offsets that are not two ascending whole numbers")
     kind = _TYPES.get(dtype) if isinstance(dtype, str) else None
     if kind is None:
         raise bad(
@@ -149,7 +149,7 @@ def _entry(file: WeightFile, raw: bytes, name: str, value: Any, data_start: int)
         raise bad("KT416", "has more values than any file can hold")
     if end - begin != nbytes:
         raise bad(
-            "KT432", f"needs {nbytes} bytes for {shape} {kind}, but takes {end - begin} of the file"
+            "KT452", f"needs {nbytes} bytes for {shape} {kind}, but takes {end - begin} of the file"
         )
     return TensorInfo(name, tuple(shape), kind, data_start + begin, nbytes, file.path)
 
@@ -195,7 +195,7 @@ def _check_cover(file: WeightFile, infos: list[TensorInfo], data_start: int) -> 
         )
     if expected < file.size:
         raise error(
-            "KT433",
+            "KT453",
             file.path,
             f"{file.size - expected} bytes follow the last tensor; the format allows none",
             offset=expected,

@@ -50,17 +50,17 @@ def read_index(path: str) -> dict[str, str]:
     file = WeightFile(path)
     try:
         if file.size > MAX_SAFETENSORS_HEADER:
-            raise error("KT434", path, f"is an index of {file.size} bytes, which no model needs")
+            raise error("KT454", path, f"is an index of {file.size} bytes, which no model needs")
         try:
             content = strict_json.parse(file.read(0, file.size))
         except strict_json.JsonError as cause:
-            raise error("KT434", path, f"the index {cause}", offset=cause.offset) from cause
+            raise error("KT454", path, f"the index {cause}", offset=cause.offset) from cause
     finally:
         file.close()
     found = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
         raise error(
-            "KT434",
+            "KT454",
             path,
             "the index has no weight_map of tensor names to file names",
             field="weight_map",
@@ -156,7 +156,7 @@ def _pick(
         name, part = absent[0]
         near = ", ".join(nearest(name, headers[part].tensors)) or "none"
         raise error(
-            "KT434",
+            "KT454",
             index,
             f"the index lists {len(absent)} tensors that their parts do not hold",
             field="weight_map",
@@ -180,7 +180,7 @@ def _unused(
         return []
     return [
         problem(
-            "KT435",
+            "KT455",
             path,
             f"{len(extra)} tensors of its parts are not in the index and are not used",
             facts=[printable(name) for name in extra[:_SHOWN]],

@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any
 
-from kt_core.cli.model_options import add_model_options
+from kt_core.cli.model_options import add_model_options, model_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,13 +65,7 @@ def _model(args: argparse.Namespace, threads: int) -> dict[str, Any]:
 
     if args.gguf is None and args.model is None:
         raise UsageError.of("KT725", "no model was given", help="kt bench --gguf FILE")
-    loaded = load(
-        args.gguf or args.model,
-        rules=args.rules,
-        device=args.device,
-        dtype=args.dtype,
-        model=args.model,
-    )
+    loaded = load(args.gguf or args.model, **model_arguments(args))
     speed = measure_model(loaded, args.prompt_tokens, args.new_tokens, args.runs)
     return {
         **speed.to_json(),

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kt_core.cli.model_options import add_model_options
+from kt_core.cli.model_options import add_model_options, model_arguments
 
 if TYPE_CHECKING:
     from kt_core.runtime.load import LoadedModel
@@ -53,13 +53,7 @@ def run(args: argparse.Namespace) -> int:
         min_p=args.min_p,
         seed=args.seed,
     )
-    loaded = load(
-        args.gguf or args.model,
-        rules=args.rules,
-        device=args.device,
-        dtype=args.dtype,
-        model=args.model,
-    )
+    loaded = load(args.gguf or args.model, **model_arguments(args))
     if loaded.tokenizer is None:
         raise UsageError.of(
             "KT727",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--gguf``, ``--model``, ``--rules``, ``--device`` and ``--dtype``."""
+    """Add what says which model is loaded, and how."""
     parser.add_argument(
         "--gguf",
         metavar="FILE",
@@ -20,7 +21,13 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--rules",
         metavar="FILE",
         default="auto",
-        help="rule file; auto: the shipped one for the architecture; none: no rules",
+        help="rule file, or the name of a shipped variant (cpu, torch, …); auto: the one that fits "
+        "architecture and device; none: no rules",
+    )
+    parser.add_argument(
+        "--kt-method",
+        metavar="NAME",
+        help="experts kernel in place of the rule file's: LLAMAFILE, MOE_INT8, …",
     )
     parser.add_argument(
         "--device",
@@ -33,3 +40,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="activations: bfloat16, float16 or float32 (default: bfloat16)",
     )
+
+
+def model_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of :func:`kt_core.load` that these options stand for."""
+    return {
+        "rules": args.rules,
+        "device": args.device,
+        "dtype": args.dtype,
+        "model": args.model,
+        "method": args.kt_method,
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kt_core.cli.model_options import add_model_options
+from kt_core.cli.model_options import add_model_options, model_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     prepared = prepare(
         args.gguf,
-        rules=args.rules,
-        device=args.device,
-        dtype=args.dtype,
-        model=args.model,
+        **model_arguments(args),
         context=args.context,
         assume_devices=[name for name in args.assume_devices.split(",") if name],
     )

@@ -382,6 +382,14 @@ CODES = (
         "KT162 no rule file for LlamaForCausalLM is made for xpu",
     ),
     Code(
+        "KT163",
+        "No rule replaces experts",
+        "--kt-method exchanges the kernel of the rules whose operator runs experts. This rule file "
+        "has none, usually because the model is dense.",
+        "KT163 no rule of rules/llama/cpu.yaml replaces experts, so MOE_INT8 has nothing to run\n"
+        "  help: use a rule file with class: kt_core.Experts, and a model that has experts",
+    ),
+    Code(
         "KT170",
         "A pattern takes too long",
         "Some patterns try so many ways to match that a single module path takes longer "

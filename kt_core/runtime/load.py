@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from kt_core.plan.build import DEFAULT_CONTEXT, make_plan
 from kt_core.plan.devices import default_device
 from kt_core.registry.registry import Registry, default_registry
 from kt_core.rules import RuleSet, load_rules, select_rules
+from kt_core.rules.override import with_experts_kernel
 from kt_core.runtime.apply import apply_plan
 from kt_core.runtime.generate import Generation, Step, prefill_and_generate, stream
 from kt_core.runtime.sampling import Sampling
@@ -107,6 +109,7 @@ def prepare(
     device: str = "auto",
     dtype: str | torch.dtype = "auto",
     model: str | os.PathLike[str] | None = None,
+    method: str | None = None,
     registry: Registry | None = None,
     context: int = DEFAULT_CONTEXT,
     assume_devices: Sequence[str] = (),
@@ -125,6 +128,8 @@ def prepare(
         skeleton = skeleton_model(config, _dtype(dtype))
         device = default_device() if device == "auto" else device
         chosen = _rules(rules, config, device, registry)
+        if method is not None:
+            chosen = with_experts_kernel(chosen, method, registry)
         plan = make_plan(
             skeleton,
             chosen,
@@ -148,13 +153,15 @@ def load(
     device: str = "auto",
     dtype: str | torch.dtype = "auto",
     model: str | os.PathLike[str] | None = None,
+    method: str | None = None,
     registry: Registry | None = None,
 ) -> LoadedModel:
     """Load a model and everything it needs.
 
     ``path`` is a GGUF file, any shard of a split set, or a folder (GGUF or safetensors). ``rules``
-    is a rule file, ``"auto"`` (the shipped one for the architecture and device) or ``None`` (no
-    rules: every module stays as it is). ``device`` is where unmatched modules go, ``"auto"`` the
+    is a rule file, the name of a shipped variant (``"cpu"``), ``"auto"`` (the one that fits
+    architecture and device) or ``None`` (no rules: every module stays as it is). ``method`` names an
+    experts kernel to use in place of the file's (``"MOE_INT8"``). ``device`` is where unmatched modules go, ``"auto"`` the
     first GPU, else the CPU. ``dtype`` is the activations' (``"auto"``: bfloat16). ``model`` is a
     Hugging Face folder whose config and tokenizer are used instead of the GGUF's.
 
@@ -162,7 +169,13 @@ def load(
         KtError: one of its subclasses, with every problem found; nothing stays half-loaded.
     """
     prepared = prepare(
-        path, rules=rules, device=device, dtype=dtype, model=model, registry=registry
+        path,
+        rules=rules,
+        device=device,
+        dtype=dtype,
+        model=model,
+        method=method,
+        registry=registry,
     )
     source = prepared.source
     if source is None:
@@ -216,6 +229,9 @@ def _rules(
         return RuleSet("<no rules>", ())
     if rules == "auto":
         return select_rules(config.architectures, device=device, registry=registry)
+    name = os.fspath(rules)
+    if re.fullmatch(r"[\w-]+", name) and not os.path.exists(name):
+        return select_rules(config.architectures, variant=name, registry=registry)
     return load_rules(rules, registry)
 
 

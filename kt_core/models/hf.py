@@ -142,9 +142,9 @@ def tied_parameters(model: nn.Module) -> dict[str, str]:
 
 def dynamic_cache(model: nn.Module) -> Any:
     """A key/value cache that grows with the sequence."""
-    from transformers import DynamicCache
+    from kt_core.models.hf_cache import appending_cache
 
-    return DynamicCache(config=model.config)
+    return appending_cache(model.config)
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,60 @@
+"""A key/value cache layer that appends in place.
+
+transformers' growing cache concatenates at every token, which copies the whole cache each time: at 4,096
+tokens of a 30-billion-parameter model that is 400 MB per token. This one keeps room to spare.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+_FIRST_ROOM = 256
+
+
+class AppendingLayer(DynamicLayer):  # type: ignore[misc]
+    """Keys and values ``(batch, heads, tokens, dim)`` are views of larger buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append, and return all keys and values."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._room = None
+        start = self.get_seq_length()
+        end = start + key_states.shape[-2]
+        if self._room is None or end > self._room[0].shape[-2]:
+            self._room = (
+                self._grown(self.keys, key_states, start, end),
+                self._grown(self.values, value_states, start, end),
+            )
+        for room, new in zip(self._room, (key_states, value_states), strict=True):
+            room[..., start:end, :] = new
+        self.keys, self.values = (room[..., :end, :] for room in self._room)
+        return self.keys, self.values
+
+    @staticmethod
+    def _grown(old: torch.Tensor, new: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        shape = list(new.shape)
+        shape[-2] = max(_FIRST_ROOM, end + end // 2)
+        room = new.new_empty(shape)
+        if start:
+            room[..., :start, :] = old
+        return room
+
+
+def appending_cache(config: Any) -> Any:
+    """transformers' cache for ``config``, its plain layers exchanged for appending ones."""
+    cache = DynamicCache(config=config)
+    cache.layers = [
+        AppendingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers
+    ]
+    return cache

@@ -225,40 +225,6 @@ CODES = (
         'model.gguf: KT429 the text in "general.name" is not UTF-8',
     ),
     Code(
-        "KT430",
-        "metadata key is missing",
-        "The GGUF metadata lacks a key that the model's configuration needs. Old converters left "
-        "some out; a folder with config.json can stand in.",
-        'model.gguf has no "llama.block_count" in its metadata',
-    ),
-    Code(
-        "KT431",
-        "metadata value does not fit",
-        "A metadata value has the wrong type or contradicts another one, such as key-value heads "
-        "that do not divide the attention heads.",
-        'model.gguf: "llama.attention.head_count" must be positive, found 0',
-    ),
-    Code(
-        "KT432",
-        "tensor cannot be brought into shape",
-        "A stored tensor must be split, joined or permuted for the model, and its shape does not "
-        "allow it. The file does not fit its own metadata.",
-        "blk.0.attn_q.weight cannot be brought into shape (unpermute_rope)",
-    ),
-    Code(
-        "KT433",
-        "unknown architecture",
-        "kt has no adapter for the model's architecture. CONTRIBUTING.md says how to add one.",
-        'model.gguf holds a model of the architecture "foo", which kt does not know',
-    ),
-    Code(
-        "KT434",
-        "no usable config.json",
-        "The model folder lacks config.json, or transformers cannot use it. Models that need "
-        "custom code are not supported.",
-        "/models/smollm2 has no config.json",
-    ),
-    Code(
         "KT440",
         "files that were ignored",
         "A note: the folder holds weight files that are not part of the model that was opened. "
@@ -269,7 +235,7 @@ CODES = (
     Code(
         "KT441",
         "unknown format",
-        "format= takes gguf or safetensors.",
+        "format= says which files of a folder are meant; it takes gguf or safetensors.",
         "model.gguf: KT441 format='ggml' is none of gguf, safetensors",
     ),
     Code(

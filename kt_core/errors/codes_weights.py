@@ -235,7 +235,7 @@ CODES = (
     Code(
         "KT441",
         "unknown format",
-        "format= takes gguf or safetensors.",
+        "format= says which files of a folder are meant; it takes gguf or safetensors.",
         "model.gguf: KT441 format='ggml' is none of gguf, safetensors",
     ),
     Code(

@@ -11,7 +11,13 @@ import pytest
 import kt_core
 from kt_core.errors.catalogue import AREAS, CODE_PATTERN, codes, find
 
-SOURCES = sorted(Path(kt_core.__file__).parent.rglob("*.py"))
+ROOT = Path(__file__).resolve().parents[3]
+SOURCES = sorted(
+    [
+        *Path(kt_core.__file__).parent.rglob("*.py"),
+        *ROOT.glob("kt_ops_*/kt_ops_*/**/*.py"),  # their codes are documented in the core
+    ]
+)
 
 
 def literal_codes():

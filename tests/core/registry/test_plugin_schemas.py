@@ -111,7 +111,7 @@ def test_a_schema_is_refused_with_the_reason(name):
     schema, reason = BAD[name]
     start = time.perf_counter()
     faults = schema_faults(schema)
-    assert time.perf_counter() - start < 0.5
+    assert time.perf_counter() - start < 2
     assert any(reason in fault for fault in faults), faults
 
 

@@ -178,7 +178,7 @@ CODES = (
         "match.name is a regular expression in the syntax of Python's re module (what the"
         " regex module adds is accepted as well). A caret marks the character at fault.",
         "rules.yaml:2:11: KT121 the pattern is not valid: missing ), unterminated "
-        "subpattern at character 16\n"
+        "subpattern at character 17\n"
         "  pattern: ^model\\.layers\\.(0|1\n"
         "                          ^",
     ),

@@ -14,7 +14,7 @@ from kt_core.rules.model import DEFAULT
 from kt_core.rules.problems import Problems
 from kt_core.rules.structure import Draft
 from kt_core.rules.suggest import did_you_mean
-from kt_core.rules.text import bare, listed, show
+from kt_core.rules.text import bare, listed, printable, show
 
 if TYPE_CHECKING:
     from kt_core.registry.records import Found
@@ -71,7 +71,7 @@ def lint_replace(
     replace = _Replace(draft, draft.kwargs, operator)
     kinds = _device_kinds(replace, problems)
     if operator is None:
-        _default(replace, problems, after_continue)
+        _default(replace, kinds, problems, after_continue)
         return
     _kernels(replace, kinds, registry, problems)
     _options(replace, registry, problems, after_continue)
@@ -87,7 +87,7 @@ def _unknown_operator(draft: Draft, name: str, registry: Registry, problems: Pro
             help=f"class: {DEFAULT}",
         )
         return
-    problems.take(registry.unknown(name, "operator", location=place))
+    problems.take(registry.unknown(printable(name), "operator", location=place))
 
 
 # --- devices --------------------------------------------------------------------------------------
@@ -145,7 +145,9 @@ def _layer_device(kwargs: Mapping[str, Any], key: str) -> Any:
 # --- default --------------------------------------------------------------------------------------
 
 
-def _default(replace: _Replace, problems: Problems, after_continue: bool) -> None:
+def _default(
+    replace: _Replace, kinds: Mapping[str, str], problems: Problems, after_continue: bool
+) -> None:
     """``default`` keeps the module, so it takes only the devices."""
     for name in list(replace.kwargs):
         if name in PLACEMENT_KWARGS or after_continue:
@@ -164,7 +166,8 @@ def _default(replace: _Replace, problems: Problems, after_continue: bool) -> Non
             else f"delete {bare(name)}, or name an operator as class",
         )
     generate, prefill = (replace.kwargs.get(f"{phase}_device") for phase in ("generate", "prefill"))
-    if generate is not None and prefill is not None and generate != prefill and not after_continue:
+    both = {"generate_device", "prefill_device"} <= kinds.keys()
+    if both and generate != prefill and not after_continue:
         problems.add(
             "KT134",
             f"default has one place for both phases, {show(generate)}; prefill_device is not used",
@@ -250,7 +253,7 @@ def _unknown_kernel(
             help=f"{name}: {fitting[0]}" if fitting else None,
         )
         return
-    problems.take(registry.unknown(value, "kernel", kind=kind, location=where))
+    problems.take(registry.unknown(printable(value), "kernel", kind=kind, location=where))
 
 
 def _name(replace: _Replace) -> str:
@@ -424,7 +427,8 @@ def _check_schema(
         for name, value in replace.kwargs.items()
         if name in properties and name not in PHASE_KWARGS
     }
-    required = [name for name in schema.get("required", ()) if name not in replace.kwargs]
+    given = {*replace.kwargs, *replace.draft.unreadable}
+    required = [name for name in schema.get("required", ()) if name not in given]
     for name in required if not (replace.draft.continue_ or after_continue) else ():
         description = properties.get(name, {}).get("description")
         problems.add(

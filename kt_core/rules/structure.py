@@ -39,6 +39,8 @@ class Draft:
     """Dotted key -> where its value stands."""
     keys: dict[str, Location] = field(default_factory=dict)
     """Dotted key -> where the key itself stands."""
+    unreadable: set[str] = field(default_factory=set)
+    """Kwargs that were given with a value that could not be read; they are not in ``kwargs``."""
 
     def __str__(self) -> str:
         return f"rule {self.index + 1} (line {self.place.line})"
@@ -294,6 +296,7 @@ class _Values:
     def __init__(self, draft: Draft, problems: Problems) -> None:
         self.draft = draft
         self.problems = problems
+        self.failed = False
 
     def read(self, node: Node, path: str, name: str) -> Any:
         self.draft.places[path] = self.problems.at(node)
@@ -304,17 +307,21 @@ class _Values:
         if isinstance(node, Mapping):
             return self._mapping(node, path, name)
         value = _scalar(node, name, self.problems)
+        self.failed = self.failed or value is None
         return value.value if value is not None else None
 
     def _mapping(self, node: Mapping, path: str, name: str) -> dict[Any, Any]:
+        top = path == "replace.kwargs"
         numbered = path.removeprefix("replace.kwargs.") in INTEGER_KEYS
         found: dict[Any, Any] = {}
         for text, (key, value) in node.entries.items():
             self.draft.keys[f"{path}.{text}"] = self.problems.at(key)
-            result = self.read(
-                value, f"{path}.{text}", text if path == "replace.kwargs" else f"{name}.{text}"
-            )
-            if numbered:
+            if top:
+                self.failed = False
+            result = self.read(value, f"{path}.{text}", text if top else f"{name}.{text}")
+            if top and self.failed:
+                self.draft.unreadable.add(text)
+            elif numbered:
                 self._layer(key, result, found)
             elif _key_is_text(key, self.problems):
                 found[text] = result
@@ -425,6 +432,8 @@ def _remember(
 
 def _scalar(node: Node, name: str, problems: Problems) -> scalars.Value | None:
     """Read a single value; report it and return ``None`` if it is none, or an unclear one."""
+    if node.broken:
+        return None
     if not isinstance(node, Scalar):
         _wrong_kind(node, name, "a single value", problems)
         return None
@@ -456,7 +465,7 @@ def _text(node: Node, name: str, problems: Problems, *, empty: bool = False) -> 
 
 
 def _boolean(node: Node, name: str, default: bool, problems: Problems) -> bool:
-    if isinstance(node, Scalar):
+    if isinstance(node, Scalar) and not node.broken:
         word = scalars.word_boolean(node)
         if word is not None:
             problems.add(
@@ -503,4 +512,5 @@ def _written(node: Node) -> str:
 def _wrong_kind(
     node: Node, name: str, wanted: str, problems: Problems, *, help: str | None = None
 ) -> None:
-    problems.add("KT117", f"{name} must be {wanted}, but is {_written(node)}", node, help=help)
+    if not node.broken:
+        problems.add("KT117", f"{name} must be {wanted}, but is {_written(node)}", node, help=help)

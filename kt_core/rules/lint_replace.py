@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kt_core.errors import Location, Severity
 from kt_core.rules import devices, schema_check
 from kt_core.rules.fields import KERNEL_KWARGS, PHASE_KWARGS, PLACEMENT_KWARGS
-from kt_core.rules.ktransformers import OPTIONS, Option
+from kt_core.rules.ktransformers import OPTIONS, RENAMED, Option
 from kt_core.rules.model import DEFAULT
 from kt_core.rules.problems import Problems
 from kt_core.rules.structure import Draft
@@ -124,6 +124,7 @@ def _device(replace: _Replace, key: str, name: str, problems: Problems) -> str |
         meant = f"cuda:{value}"
     facts = ["devices: cpu, cuda, cuda:0, cuda:1, …, xpu, npu"]
     if value == "meta":
+        meant = "cpu"
         facts = ["meta is where models are built without memory; nothing can run there"]
     replace.bad_devices.add(where)
     problems.add(
@@ -131,11 +132,15 @@ def _device(replace: _Replace, key: str, name: str, problems: Problems) -> str |
         f"{name}: {_shown(value)} is not a device",
         where,
         facts=facts,
-        help=f"{name}: {show(meant)}"
-        if meant and " " not in name
-        else (f"write {meant}" if meant else None),
+        help=_device_help(name, meant),
     )
     return None
+
+
+def _device_help(name: str, meant: str | None) -> str:
+    if meant is None:
+        return "name a device, or leave the key out for the default one"
+    return f"write {meant}" if " " in name else f"{name}: {show(meant)}"
 
 
 def _layer_device(kwargs: Mapping[str, Any], key: str) -> Any:
@@ -348,7 +353,7 @@ def _known_option(replace: _Replace, name: str, option: Option, problems: Proble
         f"{show(name)} is an option of KTransformers that kt does not have",
         replace.key(name),
         facts=[option.why],
-        help=option.help.replace("{value}", bare(str(value))),
+        help=option.help.replace("{value}", bare(RENAMED.get(str(value), str(value)))),
     )
     return True
 
@@ -446,7 +451,7 @@ def _check_schema(
     reduced["properties"] = {k: v for k, v in properties.items() if k not in PHASE_KWARGS}
     for violation in schema_check.check(mine, reduced):
         path = ".".join(map(str, violation.path))
-        unknown = violation.message.startswith("is not known")
+        unknown = violation.message.startswith(schema_check.UNKNOWN)
         place = replace.key(path) if unknown else replace.value(path)
         if place in replace.bad_devices:
             continue
@@ -455,7 +460,7 @@ def _check_schema(
             "KT132",
             f"{path} {violation.message}" if path else f"kwargs {violation.message}",
             place,
-            facts=[f"{owner}: {description}"] if description else [f"required by {owner}"],
+            facts=[f"{owner}: {description}"] if description else [f"an option of {owner}"],
             help=violation.help,
         )
 

@@ -293,7 +293,9 @@ class Matcher:
         }
         return _Shape(
             tuple(sorted((*group.always, *constant))),
-            tuple(sorted(((p, r) for p, r in by_numbers.items() if r), key=lambda entry: entry[0][-1])),
+            tuple(
+                sorted(((p, r) for p, r in by_numbers.items() if r), key=lambda entry: entry[0][-1])
+            ),
             tuple(i for i in group.by_path if self._possible(i, path)),
         )
 

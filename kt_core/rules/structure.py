@@ -66,7 +66,7 @@ def read_document(root: Node | None, problems: Problems) -> Document:
         _rules(root, document, problems)
     elif isinstance(root, Mapping):
         _file(root, document, problems)
-    elif root.plain and not root.text:
+    elif scalars.read(root).kind is scalars.Kind.EMPTY:
         problems.add("KT114", "the file has no rules", root, help='begin with "- match:"')
     else:
         problems.add(
@@ -430,7 +430,9 @@ def _remember(
         draft.keys[path] = problems.at(key)
 
 
-def _scalar(node: Node, name: str, problems: Problems) -> scalars.Value | None:
+def _scalar(
+    node: Node, name: str, problems: Problems, *, text: bool = False
+) -> scalars.Value | None:
     """Read a single value; report it and return ``None`` if it is none, or an unclear one."""
     if node.broken:
         return None
@@ -443,19 +445,19 @@ def _scalar(node: Node, name: str, problems: Problems) -> scalars.Value | None:
             "KT122",
             f"{name}: {show(node.text)[1:-1]} is {value.why}",
             node,
-            help=f"write {value.help}" if value.help else "put it in quotes",
+            help=f'{name.rpartition(".")[2]}: "{node.text}"' if text else value.help or None,
         )
         return None
     return value
 
 
 def _text(node: Node, name: str, problems: Problems, *, empty: bool = False) -> str | None:
-    value = _scalar(node, name, problems)
+    value = _scalar(node, name, problems, text=True)
     if value is None:
         return None
     if not isinstance(value.value, str):
         text = node.text if isinstance(node, Scalar) else ""
-        help_ = f'"{text}" if the word is meant' if text else None
+        help_ = f'"{text}" if the word is meant' if text else "give a value, or delete the line"
         problems.add("KT117", f"{name} must be text, but is {_written(node)}", node, help=help_)
         return None
     if not value.value.strip() and not empty:

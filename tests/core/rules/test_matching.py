@@ -114,7 +114,9 @@ def test_a_sibling_that_only_begins_alike_is_not_inside():
 
 
 def test_recursive_false_of_an_added_rule_counts():
-    rules = ruleset(rule(0, "mlp$", continue_=True), rule(1, "mlp$", recursive=False), rule(2, "proj"))
+    rules = ruleset(
+        rule(0, "mlp$", continue_=True), rule(1, "mlp$", recursive=False), rule(2, "proj")
+    )
     matches = match_modules(rules, model(1))
     assert {m.kept_by for m in matches.modules if "proj" in m.path} == {1}
 
@@ -168,7 +170,9 @@ def test_explain_gives_every_rule_its_verdict():
         "does not match",
     ]
     kept = explain_module(
-        ruleset(rule(0, "mlp$", recursive=False), rule(1, "proj")), "model.layers.0.mlp.up_proj", model(1)
+        ruleset(rule(0, "mlp$", recursive=False), rule(1, "proj")),
+        "model.layers.0.mlp.up_proj",
+        model(1),
     )
     assert "recursive: false" in kept[0]
     assert "kept away" in kept[2]
@@ -265,12 +269,17 @@ PATTERNS = st.one_of(
     st.builds(lambda a, b: f"({a})|^b{b}", ATOMS, ATOMS),
     st.builds(lambda a, b, c: rf"^a\.{a}\.{b}\.{c}", ATOMS, ATOMS, ATOMS),
 )
-SEGMENTS = st.sampled_from(["a", "b", "w1", "x", "1", "2", "12", "0", "121", "aa", "a1b", "9", "1a"])
+SEGMENTS = st.sampled_from(
+    ["a", "b", "w1", "x", "1", "2", "12", "0", "121", "aa", "a1b", "9", "1a"]
+)
 PATHS = st.builds(".".join, st.lists(SEGMENTS, min_size=1, max_size=5))
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(PATTERNS, min_size=1, max_size=6), st.lists(PATHS, min_size=1, max_size=25, unique=True))
+@given(
+    st.lists(PATTERNS, min_size=1, max_size=6),
+    st.lists(PATHS, min_size=1, max_size=25, unique=True),
+)
 def test_shared_decisions_equal_trying_every_rule_on_every_module(patterns, paths):
     rules = ruleset(*(rule(i, pattern) for i, pattern in enumerate(patterns)))
     matcher = Matcher(rules)

@@ -177,8 +177,8 @@ CODES = (
         "An invalid pattern",
         "match.name is a regular expression in the syntax of Python's re module (what the"
         " regex module adds is accepted as well). A caret marks the character at fault.",
-        "rules.yaml:2:11: KT121 the pattern is not valid: missing ), unterminated "
-        "subpattern at character 16\n"
+        "rules.yaml:2:11: KT121 the pattern is not valid at character 17: missing ), "
+        "unterminated subpattern\n"
         "  pattern: ^model\\.layers\\.(0|1\n"
         "                          ^",
     ),
@@ -208,16 +208,18 @@ CODES = (
         "The pattern asks for something that no module path has: a space, a slash, a "
         "backslash, text behind the end. Often a backslash was doubled although the "
         "pattern stands in single quotes.",
-        'rules.yaml:2:11: KT124 warning: the pattern "^model\\\\\\\\.norm$" can never match: '
-        "it asks for a backslash, which no module path contains",
+        "rules.yaml:2:11: KT124 warning: the pattern '^model\\\\.norm$' can never match: it "
+        "asks for a backslash, which no module path contains\n"
+        "  help: name: '^model\\.norm$'",
     ),
     Code(
         "KT125",
         "A layer number that may go on",
         "Patterns are searched, so '^model\\.layers\\.1' also finds layers 10 to 19. End "
         "the number with \\. or $.",
-        'rules.yaml:2:11: KT125 warning: the pattern "^model\\\\.layers\\\\.1" ends in a '
-        "number that may go on\n"
+        "rules.yaml:2:11: KT125 warning: the pattern '^model\\.layers\\.1' ends in a number "
+        "that may go on\n"
+        "  it also finds model.layers.10\n"
         "  help: name: '^model\\.layers\\.1\\.'",
     ),
     Code(

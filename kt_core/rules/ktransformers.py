@@ -85,6 +85,16 @@ NO_MODEL: Mapping[str, str] = {
 """Model files of KTransformers without a counterpart, and why."""
 
 
+RENAMED: Mapping[str, str] = {
+    "QuantizedLinearMarlin": "KLinearMarlin",
+    "QuantizedLinearTorch": "KLinearTorch",
+    "MLPCPUExperts": "KExpertsCPU",
+    "MLPCUDAExperts": "KExpertsMarlin",
+    "MLPExpertsTorch": "KExpertsTorch",
+}
+"""Kernel names of its oldest documents, and what they are called since."""
+
+
 @dataclass(frozen=True)
 class Option:
     """A kwarg of KTransformers that an operator here does not have.

@@ -21,7 +21,7 @@ from kt_core.rules.pattern_tree import (
 from kt_core.rules.problems import Problems
 from kt_core.rules.structure import Draft
 from kt_core.rules.suggest import did_you_mean
-from kt_core.rules.text import bare, show, yaml_string
+from kt_core.rules.text import bare, show, show_pattern, yaml_string
 
 _KNOWN_SHORT = {
     "Linear": "torch.nn.Linear",
@@ -57,7 +57,7 @@ def _pattern(draft: Draft, pattern: str, problems: Problems) -> None:
         where = "" if bad.position is None else f" at character {bad.position + 1}"
         problems.add(
             "KT121",
-            f"the pattern is not valid: {bad.reason}{where}",
+            f"the pattern is not valid{where}: {bad.reason}",
             place,
             facts=facts,
             help=_repair(pattern),
@@ -69,7 +69,7 @@ def _pattern(draft: Draft, pattern: str, problems: Problems) -> None:
     if _never(branches):
         problems.add(
             "KT124",
-            f"the pattern {show(pattern)} can never match: {_never(branches)}",
+            f"the pattern {show_pattern(pattern)} can never match: {_never(branches)}",
             place,
             help=_unescaped(pattern),
             severity=Severity.WARNING,
@@ -147,7 +147,7 @@ def _root(draft: Draft, pattern: str, problems: Problems) -> None:
     elif not draft.recursive and draft.match_class is None and patterns.searcher(pattern)(""):
         problems.add(
             "KT128",
-            f"the pattern {show(pattern)} matches the model itself, and recursive: false then "
+            f"the pattern {show_pattern(pattern)} matches the model itself, and recursive: false then "
             "keeps every rule of this file away",
             place,
             help="delete recursive: false, or anchor the pattern: name: '^model\\.'",
@@ -187,41 +187,65 @@ def _takes_any(item: Repeat) -> bool:
 
 
 def _number_trap(draft: Draft, pattern: str, branch: Branch, end: int, problems: Problems) -> None:
-    first = _sample(branch[:end])
-    facts = []
-    if first:
-        facts.append(f"it finds {first} and also {first}0 to {first}9")
+    begin = end
+    while begin and only_digits(branch[begin - 1]):
+        begin -= 1
+    more = _goes_on(branch[begin:end])
+    if more is None:
+        return
+    before = branch[1:begin] if branch[0] == Edge("^") else branch[:begin]
+    path = "".join(item.char for item in before if isinstance(item, Literal))
+    if not all(isinstance(item, Literal) for item in before):
+        path = "… ."
     problems.add(
         "KT125",
-        f"the pattern {show(pattern)} ends in a number that may go on",
+        f"the pattern {show_pattern(pattern)} ends in a number that may go on",
         draft.places["match.name"],
-        facts=facts,
+        facts=[f"it also finds {path}{more}"],
         help=_with_dot(pattern, end == len(branch)),
         severity=Severity.WARNING,
     )
 
 
-def _sample(items: Branch) -> str | None:
-    """Return a text that the items match, when they are simple enough."""
-    text = ""
+_MOST_NUMBERS = 2_000
+
+
+def _goes_on(items: Branch) -> str | None:
+    """Return the smallest number that is not meant but begins like one that is."""
+    meant = _numbers(items)
+    if meant is None:
+        return None
+    for number in range(1, 10_000):
+        text = str(number)
+        if text not in meant and any(text[:length] in meant for length in range(1, len(text))):
+            return text
+    return None
+
+
+def _numbers(items: Branch) -> set[str] | None:
+    """Return all texts the items match, or ``None`` if there are very many."""
+    found = {""}
     for item in items:
-        match item:
-            case Edge(_):
-                pass
-            case Literal(char):
-                text += char
-            case Chars(ascii=chars, any=False) if chars:
-                text += min(chars)
-            case Group(branches) if branches:
-                inner = _sample(
-                    branches[-1] if len(branches[-1]) <= len(branches[0]) else branches[0]
-                )
-                if inner is None:
-                    return None
-                text += inner
-            case _:
-                return None
-    return text
+        texts = _texts(item)
+        if texts is None or len(found) * len(texts) > _MOST_NUMBERS:
+            return None
+        found = {begin + end for begin in found for end in texts}
+    return found
+
+
+def _texts(item: Item) -> set[str] | None:
+    match item:
+        case Literal(char):
+            return {char}
+        case Chars(ascii=chars):
+            return set(chars)
+        case Group(branches):
+            parts = [_numbers(branch) for branch in branches]
+            return None if None in parts else {text for part in parts for text in part or ()}
+        case Repeat(inner, least, most) if most <= 4:
+            several = [_numbers((inner,) * times) for times in range(least, most + 1)]
+            return None if None in several else {text for part in several for text in part or ()}
+    return None
 
 
 def _with_dot(pattern: str, at_end: bool) -> str:

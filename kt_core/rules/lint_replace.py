@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from kt_core.errors import Location, Severity
 from kt_core.rules import devices, schema_check
 from kt_core.rules.fields import KERNEL_KWARGS, PHASE_KWARGS, PLACEMENT_KWARGS
-from kt_core.rules.ktransformers import OPTIONS, Option
+from kt_core.rules.ktransformers import OPTIONS, RENAMED, Option
 from kt_core.rules.model import DEFAULT
 from kt_core.rules.problems import Problems
 from kt_core.rules.structure import Draft
 from kt_core.rules.suggest import did_you_mean
-from kt_core.rules.text import bare, listed, show
+from kt_core.rules.text import bare, listed, printable, show
 
 if TYPE_CHECKING:
     from kt_core.registry.records import Found
@@ -71,7 +71,7 @@ def lint_replace(
     replace = _Replace(draft, draft.kwargs, operator)
     kinds = _device_kinds(replace, problems)
     if operator is None:
-        _default(replace, problems, after_continue)
+        _default(replace, kinds, problems, after_continue)
         return
     _kernels(replace, kinds, registry, problems)
     _options(replace, registry, problems, after_continue)
@@ -87,7 +87,7 @@ def _unknown_operator(draft: Draft, name: str, registry: Registry, problems: Pro
             help=f"class: {DEFAULT}",
         )
         return
-    problems.take(registry.unknown(name, "operator", location=place))
+    problems.take(registry.unknown(printable(name), "operator", location=place))
 
 
 # --- devices --------------------------------------------------------------------------------------
@@ -124,6 +124,7 @@ def _device(replace: _Replace, key: str, name: str, problems: Problems) -> str |
         meant = f"cuda:{value}"
     facts = ["devices: cpu, cuda, cuda:0, cuda:1, …, xpu, npu"]
     if value == "meta":
+        meant = "cpu"
         facts = ["meta is where models are built without memory; nothing can run there"]
     replace.bad_devices.add(where)
     problems.add(
@@ -131,11 +132,15 @@ def _device(replace: _Replace, key: str, name: str, problems: Problems) -> str |
         f"{name}: {_shown(value)} is not a device",
         where,
         facts=facts,
-        help=f"{name}: {show(meant)}"
-        if meant and " " not in name
-        else (f"write {meant}" if meant else None),
+        help=_device_help(name, meant),
     )
     return None
+
+
+def _device_help(name: str, meant: str | None) -> str:
+    if meant is None:
+        return "name a device, or leave the key out for the default one"
+    return f"write {meant}" if " " in name else f"{name}: {show(meant)}"
 
 
 def _layer_device(kwargs: Mapping[str, Any], key: str) -> Any:
@@ -145,7 +150,9 @@ def _layer_device(kwargs: Mapping[str, Any], key: str) -> Any:
 # --- default --------------------------------------------------------------------------------------
 
 
-def _default(replace: _Replace, problems: Problems, after_continue: bool) -> None:
+def _default(
+    replace: _Replace, kinds: Mapping[str, str], problems: Problems, after_continue: bool
+) -> None:
     """``default`` keeps the module, so it takes only the devices."""
     for name in list(replace.kwargs):
         if name in PLACEMENT_KWARGS or after_continue:
@@ -164,7 +171,8 @@ def _default(replace: _Replace, problems: Problems, after_continue: bool) -> Non
             else f"delete {bare(name)}, or name an operator as class",
         )
     generate, prefill = (replace.kwargs.get(f"{phase}_device") for phase in ("generate", "prefill"))
-    if generate is not None and prefill is not None and generate != prefill and not after_continue:
+    both = {"generate_device", "prefill_device"} <= kinds.keys()
+    if both and generate != prefill and not after_continue:
         problems.add(
             "KT134",
             f"default has one place for both phases, {show(generate)}; prefill_device is not used",
@@ -250,7 +258,7 @@ def _unknown_kernel(
             help=f"{name}: {fitting[0]}" if fitting else None,
         )
         return
-    problems.take(registry.unknown(value, "kernel", kind=kind, location=where))
+    problems.take(registry.unknown(printable(value), "kernel", kind=kind, location=where))
 
 
 def _name(replace: _Replace) -> str:
@@ -345,7 +353,7 @@ def _known_option(replace: _Replace, name: str, option: Option, problems: Proble
         f"{show(name)} is an option of KTransformers that kt does not have",
         replace.key(name),
         facts=[option.why],
-        help=option.help.replace("{value}", bare(str(value))),
+        help=option.help.replace("{value}", bare(RENAMED.get(str(value), str(value)))),
     )
     return True
 
@@ -424,7 +432,8 @@ def _check_schema(
         for name, value in replace.kwargs.items()
         if name in properties and name not in PHASE_KWARGS
     }
-    required = [name for name in schema.get("required", ()) if name not in replace.kwargs]
+    given = {*replace.kwargs, *replace.draft.unreadable}
+    required = [name for name in schema.get("required", ()) if name not in given]
     for name in required if not (replace.draft.continue_ or after_continue) else ():
         description = properties.get(name, {}).get("description")
         problems.add(
@@ -442,7 +451,7 @@ def _check_schema(
     reduced["properties"] = {k: v for k, v in properties.items() if k not in PHASE_KWARGS}
     for violation in schema_check.check(mine, reduced):
         path = ".".join(map(str, violation.path))
-        unknown = violation.message.startswith("is not known")
+        unknown = violation.message.startswith(schema_check.UNKNOWN)
         place = replace.key(path) if unknown else replace.value(path)
         if place in replace.bad_devices:
             continue
@@ -451,7 +460,7 @@ def _check_schema(
             "KT132",
             f"{path} {violation.message}" if path else f"kwargs {violation.message}",
             place,
-            facts=[f"{owner}: {description}"] if description else [f"required by {owner}"],
+            facts=[f"{owner}: {description}"] if description else [f"an option of {owner}"],
             help=violation.help,
         )
 

@@ -7,7 +7,7 @@ all rules away from the modules inside it. The model itself (path ``""``) can be
 never replaced.
 
 Module paths differ mostly in numbers that a pattern does not tell apart, so a decision is made once
-for all of them (:class:`~kt_core.rules.pattern_facts.Scope`): 2,000 rules against 100,000 modules
+for all of them (:attr:`~kt_core.rules.pattern_facts.Facts.numbers`): 2,000 rules against 100,000 modules
 take a few seconds, where trying each on each would take minutes.
 """
 
@@ -24,7 +24,7 @@ from kt_core.errors import Problem, RuleError, Severity
 from kt_core.rules import classes, patterns
 from kt_core.rules.limits import MATCH_SECONDS, SLOW_SECONDS, TOTAL_SECONDS
 from kt_core.rules.model import DEFAULT, Rule, RuleSet
-from kt_core.rules.pattern_facts import Scope, facts
+from kt_core.rules.pattern_facts import facts
 from kt_core.rules.text import show
 
 Module = tuple[str, Sequence[str]]
@@ -115,11 +115,22 @@ class _Group:
 
     always: tuple[int, ...]
     literal: frozenset[int]
-    by_scope: dict[Scope, tuple[int, ...]]
+    constant: tuple[int, ...]
+    by_numbers: dict[tuple[int, ...], tuple[int, ...]]
+    by_path: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Shape:
+    """The same for module paths that differ only in numbers; ``constant`` are rules that match."""
+
+    constant: tuple[int, ...]
+    by_numbers: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    by_path: tuple[int, ...]
 
 
 class Matcher:
-    """Matches modules against one rule set. Limits are in seconds, ``per_match`` of the processor."""
+    """Matches modules against one rule set. Limits are in seconds, ``per_match`` of CPU time."""
 
     def __init__(
         self,
@@ -135,10 +146,9 @@ class Matcher:
         self._timed = [rule.name is not None and not facts(rule.name).cheap for rule in self.rules]
         self._literal: dict[str, list[int]] = {}
         self._groups: dict[tuple[str, ...], _Group] = {}
-        self._shapes: dict[
-            tuple[int, str], tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-        ] = {}
-        self._firsts: dict[tuple[int, str, str], tuple[int, ...]] = {}
+        self._shapes: dict[tuple[int, str], _Shape] = {}
+        self._numbered: dict[tuple[int, str, tuple[int, ...], tuple[str, ...]], list[int]] = {}
+        self._sums: dict[tuple[int, str, tuple[str, ...]], tuple[int, ...]] = {}
         self._decisions: dict[tuple[int, ...], _Decision] = {}
         for rule in self.rules:
             whole = facts(rule.name).whole if rule.name is not None else None
@@ -214,56 +224,79 @@ class Matcher:
         group = self._groups.get(class_names)
         if group is None:
             group = self._groups[class_names] = self._group(class_names)
-        shape, first = _shape(path)
-        key = (id(group), shape)
-        known = self._shapes.get(key)
-        if known is None:
-            known = self._shapes[key] = self._at_shape(path, group)
-        constant, by_first, by_path = known
-        if by_first:
-            first_key = (*key, first)
-            chosen = self._firsts.get(first_key)
-            if chosen is None:
-                chosen = tuple(i for i in by_first if self._found(i, path))
-                chosen = self._firsts[first_key] = tuple(sorted((*constant, *chosen)))
-            constant = chosen
-        extra = [i for i in by_path if self._found(i, path)]
+        form, numbers = _form(path)
+        key = (id(group), form)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._shape(path, group)
+        found = shape.constant
+        if shape.by_numbers:
+            found = self._by_numbers(path, key, shape, numbers)
+        extra = [i for i in shape.by_path if self._found(i, path)]
         if path in self._literal:
             extra += [i for i in self._literal[path] if i in group.literal]
-        return tuple(sorted((*constant, *extra))) if extra else constant
+        return tuple(sorted((*found, *extra))) if extra else found
+
+    def _by_numbers(
+        self, path: str, key: tuple[int, str], shape: _Shape, numbers: Sequence[str]
+    ) -> tuple[int, ...]:
+        last = shape.by_numbers[-1][0][-1]
+        sum_key = (*key, tuple(numbers[: last + 1]))
+        known = self._sums.get(sum_key)
+        if known is not None:
+            return known
+        found = list(shape.constant)
+        for positions, rules in shape.by_numbers:
+            values = tuple(numbers[i] for i in positions if i < len(numbers))
+            chosen = self._numbered.get((*key, positions, values))
+            if chosen is None:
+                chosen = [i for i in rules if self._found(i, path)]
+                self._numbered[(*key, positions, values)] = chosen
+            found += chosen
+        self._sums[sum_key] = tuple(sorted(found))
+        return self._sums[sum_key]
 
     def _group(self, class_names: tuple[str, ...]) -> _Group:
         always: list[int] = []
         literal: list[int] = []
-        by_scope: dict[Scope, list[int]] = {scope: [] for scope in Scope}
+        by_path: list[int] = []
+        by_numbers: dict[tuple[int, ...], list[int]] = {}
         for rule in self.rules:
-            if rule.match_class is not None and not classes.matches(rule.match_class, class_names):
+            cls = rule.match_class
+            if cls is not None and not classes.matches(cls, class_names):
                 continue
             if rule.name is None:
                 always.append(rule.index)
-            elif facts(rule.name).whole is not None:
+                continue
+            known = facts(rule.name)
+            if known.whole is not None:
                 literal.append(rule.index)
+            elif known.numbers is None:
+                by_path.append(rule.index)
             else:
-                by_scope[facts(rule.name).scope].append(rule.index)
+                by_numbers.setdefault(tuple(sorted(known.numbers)), []).append(rule.index)
+        constant = by_numbers.pop((), [])
         return _Group(
             tuple(always),
             frozenset(literal),
-            {scope: tuple(found) for scope, found in by_scope.items()},
+            tuple(constant),
+            {positions: tuple(rules) for positions, rules in by_numbers.items()},
+            tuple(by_path),
         )
 
-    def _at_shape(
-        self, path: str, group: _Group
-    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Split the rules for paths shaped like ``path``: those that match, by number, by path."""
-        none = [
-            i
-            for i in group.by_scope[Scope.NONE]
-            if self._possible(i, path) and self._found(i, path)
-        ]
-        return (
-            tuple(sorted((*group.always, *none))),
-            tuple(i for i in group.by_scope[Scope.FIRST] if self._possible(i, path)),
-            tuple(i for i in group.by_scope[Scope.ALL] if self._possible(i, path)),
+    def _shape(self, path: str, group: _Group) -> _Shape:
+        """Sort out the rules that can match any path of this form."""
+        constant = [i for i in group.constant if self._possible(i, path) and self._found(i, path)]
+        by_numbers = {
+            positions: tuple(i for i in rules if self._possible(i, path))
+            for positions, rules in group.by_numbers.items()
+        }
+        return _Shape(
+            tuple(sorted((*group.always, *constant))),
+            tuple(
+                sorted(((p, r) for p, r in by_numbers.items() if r), key=lambda entry: entry[0][-1])
+            ),
+            tuple(i for i in group.by_path if self._possible(i, path)),
         )
 
     def _possible(self, index: int, path: str) -> bool:
@@ -414,15 +447,15 @@ def _keeper(rules: Sequence[Rule], decision: _Decision) -> int:
     return next(i for i in applied if not rules[i].recursive)
 
 
-def _shape(path: str) -> tuple[str, str]:
-    """Return the path with every number replaced by 0, and the first number."""
-    first = ""
+def _form(path: str) -> tuple[str, list[str]]:
+    """Return the path with every number replaced by 0, and the numbers."""
     parts = path.split(".")
+    numbers: list[str] = []
     for i, part in enumerate(parts):
         if part.isdigit() and part.isascii():
-            first = first or part
+            numbers.append(part)
             parts[i] = "0"
-    return ".".join(parts), first
+    return ".".join(parts), numbers
 
 
 def _label(rule: Rule) -> str:

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 class Scalar:
     """A single value as written. ``plain``: without quotes, so its type depends on its text.
 
-    ``line`` and ``column`` count from 1. A value left empty stands where its key stands.
+    ``line`` and ``column`` count from 1. A value left empty stands where its key stands. ``broken``:
+    a problem with this node has been reported, and what it should have been is not known.
     """
 
     text: str
     plain: bool
     line: int
     column: int
+    broken: bool = False
 
 
 @dataclass(slots=True)
@@ -26,6 +28,7 @@ class Sequence:
     line: int
     column: int
     items: list[Node] = field(default_factory=list)
+    broken: bool = False
 
 
 @dataclass(slots=True)
@@ -35,6 +38,7 @@ class Mapping:
     line: int
     column: int
     entries: dict[str, tuple[Scalar, Node]] = field(default_factory=dict)
+    broken: bool = False
 
 
 Node = Scalar | Sequence | Mapping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,32 +20,19 @@ from kt_core.rules.pattern_tree import (
 )
 
 
-class Scope(enum.IntEnum):
-    """Which whole numbers in a module path can change whether a pattern matches it.
-
-    Module paths differ mostly in layer and expert numbers, and most patterns do not tell these
-    apart.
-    """
-
-    NONE = 0
-    """None: all of ``a.1.b`` and ``a.20.b`` match, or none do."""
-    FIRST = 1
-    """Only the first, the layer number."""
-    ALL = 2
-    """Any, as far as is known."""
-
-
 @dataclass(frozen=True, slots=True)
 class Facts:
     """About one pattern.
 
-    ``scope``: see :class:`Scope`. ``pieces``: text without digits that every matching path
+    ``numbers``: which whole numbers of a module path can change whether the pattern matches it, as
+    positions among its numbers (0 is the layer), or ``None``: any may. Paths differ mostly in layer
+    and expert numbers, and most patterns do not tell these apart. ``pieces``: text without digits that every matching path
     contains. ``cheap``: matching cannot take long, so that no time limit is needed. ``whole``: the
     one path a fully literal pattern matches. ``opaque``: the pattern uses what ``pattern_tree``
     cannot read.
     """
 
-    scope: Scope
+    numbers: frozenset[int] | None
     pieces: tuple[str, ...]
     cheap: bool
     whole: str | None
@@ -58,9 +44,9 @@ def facts(pattern: str) -> Facts:
     """Return what is known about a valid ``pattern``."""
     branches = parse(pattern)
     if branches is None:
-        return Facts(Scope.ALL, (), cheap=False, whole=None, opaque=True)
+        return Facts(None, (), cheap=False, whole=None, opaque=True)
     return Facts(
-        max(_scope(branch) for branch in branches),
+        _numbers(branches),
         _pieces(branches[0]) if len(branches) == 1 else (),
         _cheap(branches),
         _whole(branches),
@@ -71,35 +57,58 @@ def facts(pattern: str) -> Facts:
 # --- which numbers matter -------------------------------------------------------------------------
 
 
-def _scope(branch: Branch) -> Scope:
-    if blind(branch, top=True):
-        return Scope.NONE
-    rest = _after_first_number(branch)
-    if rest is not None and blind(rest, top=True):
-        return Scope.FIRST
-    return Scope.ALL
+def _numbers(branches: tuple[Branch, ...]) -> frozenset[int] | None:
+    found: frozenset[int] = frozenset()
+    for branch in branches:
+        matter = _numbers_of(branch)
+        if matter is None:
+            return None
+        found |= matter
+    return found
 
 
-def _after_first_number(branch: Branch) -> Branch | None:
-    """Return what follows ``^literal text.<number>``, if the branch begins so.
+def _numbers_of(branch: Branch) -> frozenset[int] | None:
+    """Read ``^``, literal text and numbers from the left; what follows must ignore all numbers.
 
-    The number part may be any expression over digits. What follows must begin with a dot or an
-    edge, or be empty.
+    A number here is any expression over digits that takes up a whole path segment. As long as only
+    literal text and numbers come before it, its position among the numbers of a path is known.
     """
-    if not branch or branch[0] != Edge("^"):
+    if blind(branch, top=True):
+        return frozenset()
+    if branch[:1] != (Edge("^"),):
         return None
+    matter: set[int] = set()
+    count = 0
     i = 1
-    while i < len(branch) and isinstance(branch[i], Literal) and not only_digits(branch[i]):
-        i += 1
-    if i > 1 and branch[i - 1] != Literal("."):
-        return None
-    start = i
-    while i < len(branch) and only_digits(branch[i]):
-        i += 1
-    rest = branch[i:]
-    if i == start or (rest and rest[0] not in (Literal("."), Edge("$"))):
-        return None
-    return rest
+    begins = True
+    """Whether a path segment begins at ``i``."""
+    while i < len(branch):
+        item = branch[i]
+        if begins and only_digits(item):
+            end = i + 1
+            while end < len(branch) and only_digits(branch[end]):
+                end += 1
+            if end < len(branch) and branch[end] not in (Literal("."), Edge("$")):
+                break
+            if end > i + 1 or not _any_number(item):
+                matter.add(count)
+            count += 1
+            begins = False
+            i = end
+        elif isinstance(item, Literal) and item.char not in DIGITS:
+            begins = item.char == "."
+            i += 1
+        else:
+            break
+    return frozenset(matter) if blind(branch[i:], top=True) else None
+
+
+def _any_number(item: Item) -> bool:
+    """Whether ``item`` is ``[0-9]+`` or the like."""
+    match item:
+        case Repeat(Chars(ascii=chars), least, most):
+            return chars == DIGITS and least <= 1 and most >= INFINITE
+    return False
 
 
 def only_digits(item: Item) -> bool:

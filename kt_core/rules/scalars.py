@@ -64,9 +64,10 @@ _OTHER_NUMBERS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?\Z"),
         "a base-60 number in YAML 1.1 and text in YAML 1.2",
     ),
+    (re.compile(r"[-+]?[0-9]+\Z"), "a number of more than 64 bits, which no option here takes"),
     (
         re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?\Z"),
-        "a number with underscores, or longer than 64 bits, which YAML 1.2 does not have",
+        "a number in YAML 1.1 and text in YAML 1.2, or too long",
     ),
     (
         re.compile(r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?\Z"),
@@ -95,7 +96,7 @@ def read(node: Scalar) -> Value:
             Kind.UNCLEAR,
             _WORDS[text],
             f"{meaning} in YAML 1.1 and the word {text!r} in YAML 1.2".replace("'", '"'),
-            f'{meaning}, or "{text}" for the word',
+            f'write {meaning}, or "{text}" for the word',
         )
     if not _STARTS_LIKE_A_NUMBER.match(text):
         return Value(Kind.TEXT, text)
@@ -105,9 +106,7 @@ def read(node: Scalar) -> Value:
         return Value(Kind.NUMBER, float(text))
     for pattern, why in _OTHER_NUMBERS:
         if pattern.match(text):
-            help_ = (
-                f'"{text}" for the text; write numbers in plain decimals' if len(text) < 40 else ""
-            )
+            help_ = f'write numbers in plain decimals, and text in quotes: "{text[:40]}"'
             return Value(Kind.UNCLEAR, text, why, help_)
     return Value(Kind.TEXT, text)
 

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kt_core.rules.text import listed, show
+from kt_core.rules.suggest import did_you_mean
+from kt_core.rules.text import bare, listed, show
 
 Path = tuple[str | int, ...]
+
+UNKNOWN = "is not known here"
 
 
 @dataclass(frozen=True)
@@ -107,9 +110,15 @@ def _properties(
         if name in known:
             yield from _walk(item, known[name], (*path, name))
         elif rest is False:
-            yield Violation((*path, name), "is not known here", f"known: {listed(known)}")
+            yield _unknown(path, name, known)
         else:
             yield from _walk(item, rest, (*path, name))
+
+
+def _unknown(path: Path, name: str, known: Mapping[str, Any]) -> Violation:
+    near = did_you_mean(name, known)
+    text = f"{UNKNOWN} (known: {listed(known) or 'nothing'})"
+    return Violation((*path, name), text, f"{near}: …" if near else f"delete {bare(name)}")
 
 
 def _is_a(value: Any, types: str | Sequence[str]) -> bool:
@@ -251,22 +260,33 @@ def _of_error(error: Any) -> Iterator[Violation]:
     path = tuple(error.absolute_path)
     keyword, expected, value = error.validator, error.validator_value, error.instance
     if keyword in ("anyOf", "oneOf") and error.context:
-        import jsonschema
-
-        nearest = jsonschema.exceptions.best_match(error.context)
-        yield from _of_error(nearest)
+        yield _alternatives(error, path)
         return
     if keyword == "additionalProperties" and expected is False:
         known = error.schema.get("properties", {})
         patterns = error.schema.get("patternProperties", {})
         for name in value:
             if name not in known and not any(_compiled(p).search(name) for p in patterns):
-                yield Violation((*path, name), "is not known here", f"known: {listed(known)}")
+                yield _unknown(path, name, known)
         return
+    yield Violation(path, _message(error))
+
+
+def _alternatives(error: Any, path: Path) -> Violation:
+    """Name every alternative, as long as each is about this very value."""
+    if any(inner.relative_path for inner in error.context):
+        import jsonschema
+
+        nearest = jsonschema.exceptions.best_match(error.context)
+        return next(iter(_of_error(nearest)), Violation(path, "fits none of the alternatives"))
+    ending = f", not {shown(error.instance)}"
+    wanted = dict.fromkeys(_message(inner).removesuffix(ending) for inner in error.context)
+    return Violation(path, " or ".join(wanted) + ending)
+
+
+def _message(error: Any) -> str:
+    keyword, expected, value = error.validator, error.validator_value, error.instance
     if keyword == "type":
-        message = f"must be {_types_text(expected)}, not {shown(value)}"
-    elif keyword in _CHECKS and _CHECKS[keyword](value, expected):
-        message = _CHECKS[keyword](value, expected)
-    else:
-        message = f"does not fit its schema: {str(error.message)[:200]}"
-    yield Violation(path, message)
+        return f"must be {_types_text(expected)}, not {shown(value)}"
+    message = _CHECKS[keyword](value, expected) if keyword in _CHECKS else None
+    return message or f"does not fit its schema: {str(error.message)[:200]}"

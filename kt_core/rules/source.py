@@ -45,6 +45,9 @@ def read_tree(data: bytes | str, problems: Problems, *, libyaml: bool | None = N
         while not builder.done:
             builder.feed(loader.get_event())
     except yaml.MarkedYAMLError as error:
+        if libyaml and "nesting" in (error.problem or ""):
+            # libyaml reads far ahead and gives up at its own limit; the other parser stops at ours.
+            return read_tree(text, problems, libyaml=False)
         syntax.report(error, text, problems)
         return None
     except yaml.YAMLError as error:
@@ -195,13 +198,13 @@ class _Builder:
             self.done = True
 
     def _scalar(self, event: Any) -> None:
-        self._note(event)
+        place = _Place(event)
+        broken = self._note(event)
         plain = bool(event.implicit[0])
-        node = Scalar(event.value, plain, event.start_mark.line + 1, event.start_mark.column + 1)
-        self._place(node)
+        self._place(Scalar(event.value, plain, place.line, place.column, broken))
 
     def _start(self, event: Any) -> None:
-        self._note(event)
+        broken = self._note(event)
         place = _Place(event)
         if len(self._open) >= MAX_DEPTH:
             self.problems.add(
@@ -215,7 +218,7 @@ class _Builder:
             return
         sequence = type(event).__name__ == "SequenceStartEvent"
         kind = Sequence if sequence else Mapping
-        node = kind(place.line, place.column)
+        node = kind(place.line, place.column, broken=broken)
         self._place(node)
         self._open.append(node)
         self._keys.append(None)
@@ -231,10 +234,11 @@ class _Builder:
             _Place(event),
             help="write the value out",
         )
-        self._place(Scalar("", True, event.start_mark.line + 1, event.start_mark.column + 1))
+        place = _Place(event)
+        self._place(Scalar("", False, place.line, place.column, broken=True))
 
-    def _note(self, event: Any) -> None:
-        """Report an anchor or a tag."""
+    def _note(self, event: Any) -> bool:
+        """Report an anchor or a tag; return whether the node means something else because of it."""
         if event.anchor is not None:
             self.problems.add(
                 "KT107",
@@ -250,6 +254,7 @@ class _Builder:
                 _Place(event),
                 help=f"delete {tag}" if len(tag) < 60 and tag.isprintable() else "delete the tag",
             )
+        return event.tag is not None
 
     def _place(self, node: Node) -> None:
         """Put ``node`` where the parser is: the root, a list item, a key or a key's value."""
@@ -280,9 +285,11 @@ class _Builder:
             node,
             help="keys are plain words such as match, replace and class",
         )
-        return Scalar("", False, node.line, node.column)
+        return Scalar("", False, node.line, node.column, broken=True)
 
     def _entry(self, parent: Mapping, key: Scalar, value: Node) -> None:
+        if key.broken:
+            return
         if key.plain and key.text == "<<":
             self.problems.add(
                 "KT108",

@@ -39,6 +39,8 @@ class Draft:
     """Dotted key -> where its value stands."""
     keys: dict[str, Location] = field(default_factory=dict)
     """Dotted key -> where the key itself stands."""
+    unreadable: set[str] = field(default_factory=set)
+    """Kwargs that were given with a value that could not be read; they are not in ``kwargs``."""
 
     def __str__(self) -> str:
         return f"rule {self.index + 1} (line {self.place.line})"
@@ -64,7 +66,7 @@ def read_document(root: Node | None, problems: Problems) -> Document:
         _rules(root, document, problems)
     elif isinstance(root, Mapping):
         _file(root, document, problems)
-    elif root.plain and not root.text:
+    elif scalars.read(root).kind is scalars.Kind.EMPTY:
         problems.add("KT114", "the file has no rules", root, help='begin with "- match:"')
     else:
         problems.add(
@@ -294,6 +296,7 @@ class _Values:
     def __init__(self, draft: Draft, problems: Problems) -> None:
         self.draft = draft
         self.problems = problems
+        self.failed = False
 
     def read(self, node: Node, path: str, name: str) -> Any:
         self.draft.places[path] = self.problems.at(node)
@@ -304,17 +307,21 @@ class _Values:
         if isinstance(node, Mapping):
             return self._mapping(node, path, name)
         value = _scalar(node, name, self.problems)
+        self.failed = self.failed or value is None
         return value.value if value is not None else None
 
     def _mapping(self, node: Mapping, path: str, name: str) -> dict[Any, Any]:
+        top = path == "replace.kwargs"
         numbered = path.removeprefix("replace.kwargs.") in INTEGER_KEYS
         found: dict[Any, Any] = {}
         for text, (key, value) in node.entries.items():
             self.draft.keys[f"{path}.{text}"] = self.problems.at(key)
-            result = self.read(
-                value, f"{path}.{text}", text if path == "replace.kwargs" else f"{name}.{text}"
-            )
-            if numbered:
+            if top:
+                self.failed = False
+            result = self.read(value, f"{path}.{text}", text if top else f"{name}.{text}")
+            if top and self.failed:
+                self.draft.unreadable.add(text)
+            elif numbered:
                 self._layer(key, result, found)
             elif _key_is_text(key, self.problems):
                 found[text] = result
@@ -423,8 +430,12 @@ def _remember(
         draft.keys[path] = problems.at(key)
 
 
-def _scalar(node: Node, name: str, problems: Problems) -> scalars.Value | None:
+def _scalar(
+    node: Node, name: str, problems: Problems, *, text: bool = False
+) -> scalars.Value | None:
     """Read a single value; report it and return ``None`` if it is none, or an unclear one."""
+    if node.broken:
+        return None
     if not isinstance(node, Scalar):
         _wrong_kind(node, name, "a single value", problems)
         return None
@@ -434,19 +445,19 @@ def _scalar(node: Node, name: str, problems: Problems) -> scalars.Value | None:
             "KT122",
             f"{name}: {show(node.text)[1:-1]} is {value.why}",
             node,
-            help=f"write {value.help}" if value.help else "put it in quotes",
+            help=f'{name.rpartition(".")[2]}: "{node.text}"' if text else value.help or None,
         )
         return None
     return value
 
 
 def _text(node: Node, name: str, problems: Problems, *, empty: bool = False) -> str | None:
-    value = _scalar(node, name, problems)
+    value = _scalar(node, name, problems, text=True)
     if value is None:
         return None
     if not isinstance(value.value, str):
         text = node.text if isinstance(node, Scalar) else ""
-        help_ = f'"{text}" if the word is meant' if text else None
+        help_ = f'"{text}" if the word is meant' if text else "give a value, or delete the line"
         problems.add("KT117", f"{name} must be text, but is {_written(node)}", node, help=help_)
         return None
     if not value.value.strip() and not empty:
@@ -456,7 +467,7 @@ def _text(node: Node, name: str, problems: Problems, *, empty: bool = False) -> 
 
 
 def _boolean(node: Node, name: str, default: bool, problems: Problems) -> bool:
-    if isinstance(node, Scalar):
+    if isinstance(node, Scalar) and not node.broken:
         word = scalars.word_boolean(node)
         if word is not None:
             problems.add(
@@ -503,4 +514,5 @@ def _written(node: Node) -> str:
 def _wrong_kind(
     node: Node, name: str, wanted: str, problems: Problems, *, help: str | None = None
 ) -> None:
-    problems.add("KT117", f"{name} must be {wanted}, but is {_written(node)}", node, help=help)
+    if not node.broken:
+        problems.add("KT117", f"{name} must be {wanted}, but is {_written(node)}", node, help=help)

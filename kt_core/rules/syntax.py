@@ -65,6 +65,10 @@ def report(error: yaml.MarkedYAMLError, text: str, problems: Problems) -> None:
     """Record the syntax error ``error`` of the parser, which read ``text``."""
     words = error.problem or ""
     mark = error.problem_mark or error.context_mark
+    opened = error.context_mark
+    if mark is not None and opened is not None and not text[mark.index :].strip():
+        # What was opened and never closed is of more use than the end of the file.
+        mark = opened
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     lines = text.splitlines()
     source = lines[line - 1] if line <= len(lines) else ""

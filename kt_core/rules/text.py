@@ -19,6 +19,18 @@ def show(value: object) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
+def printable(text: str) -> str:
+    """Return ``text`` as it is when it is harmless to print, else escaped and cut."""
+    return text if text.isprintable() and len(text) <= 2 * _SHOWN else show(text)[1:-1]
+
+
+def show_pattern(pattern: str) -> str:
+    """Return a pattern in single quotes, where a backslash stands for itself."""
+    if pattern.isprintable() and len(pattern) <= 2 * _SHOWN:
+        return f"'{pattern}'"
+    return show(pattern)
+
+
 def bare(text: str) -> str:
     """Return a word for a ``help:`` line: as written when that is harmless, else quoted."""
     if text and len(text) <= _SHOWN and text.isprintable():

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytest.importorskip("torch")
+
 from kt_core.cli.main import main
 from kt_core.testing.tiny import write_tiny_llama
 

@@ -39,13 +39,13 @@ class CpuExperts(ExpertsKernel):
         """Keep views of all experts; nothing of them is copied.
 
         Raises:
-            KernelError: KT502, KT504; KT507 and KT514 from the option ``threads``.
+            KernelError: KT502, KT513; KT507 and KT514 from the option ``threads``.
         """
         ensure_pool(self.context.options.get("threads"))
         name, shape = self.context.name, self.shape
         if self.activation.kind not in ACTIVATIONS:
             raise KernelError.of(
-                "KT504",
+                "KT513",
                 f'{name}: the activation "{self.activation.kind}" is not served',
                 facts=[f"served: {', '.join(ACTIVATIONS)}"],
             )

@@ -39,7 +39,7 @@ class CpuLinear(LinearKernel):
         """Keep a view of ``weight``; nothing of it is copied.
 
         Raises:
-            KernelError: KT502, KT504; KT507 and KT514 from the option ``threads``.
+            KernelError: KT502, KT513; KT507 and KT514 from the option ``threads``.
         """
         ensure_pool(self.context.options.get("threads"))
         shape = (self.shape.out_features, self.shape.in_features)

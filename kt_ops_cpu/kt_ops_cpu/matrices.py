@@ -44,12 +44,12 @@ def matrix(weight: PackedTensor, shape: tuple[int, int], name: str) -> Any:
     """Return ``struct kt_cpu_matrix *`` over ``weight``, which the caller keeps alive.
 
     Raises:
-        KernelError: KT502 if the shape is not ``shape`` or the bytes do not match it, KT504 for a
+        KernelError: KT502 if the shape is not ``shape`` or the bytes do not match it, KT513 for a
             type that is not served.
     """
     if weight.type not in FORMATS:
         raise KernelError.of(
-            "KT504",
+            "KT513",
             f"{name}: {weight.name} is stored as {weight.type}, which kt-ops-cpu cannot compute on",
             facts=[f"served: {', '.join(FORMATS)}"],
             help="name kt_core.torch_linear or kt_core.torch_experts, which dequantise",

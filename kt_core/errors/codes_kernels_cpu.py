@@ -1,8 +1,4 @@
-<<<<<<< HEAD:kt_core/errors/codes_kernels.py
-"""KT50x: a kernel of the core was given something it cannot compute on."""
-=======
 """KT500 and KT505 to KT529: the CPU kernels."""
->>>>>>> 5d48ef4 (Document the CPU kernels' codes):kt_core/errors/codes_kernels_cpu.py
 
 from __future__ import annotations
 
@@ -10,35 +6,6 @@ from kt_core.errors.codes import Code
 
 CODES = (
     Code(
-<<<<<<< HEAD:kt_core/errors/codes_kernels.py
-        "KT501",
-        "An operator was given no weights",
-        "The plan bound no tensor to a parameter that the operator needs. This is a mistake in the "
-        "plan or in a plugin, not in the file.",
-        "KT501 model.layers.0.mlp.up_proj was given no weights",
-    ),
-    Code(
-        "KT502",
-        "A weight has the wrong shape",
-        "A kernel was built for one shape and loaded with another.",
-        "KT502 lm_head needs a weight of [259, 64], got [64, 259]",
-    ),
-    Code(
-        "KT503",
-        "An expert does not exist",
-        "A router chose an id outside the layer's experts. -1 adds nothing; every other id must be "
-        "an expert's. Usually the router's logits were not finite.",
-        "KT503 model.layers.0.mlp.experts was asked for expert 128\n"
-        "  it has 128 experts, counted from 0",
-    ),
-    Code(
-        "KT504",
-        "The logits are not finite",
-        "The model produced NaN or infinity, so no token can be chosen. Half precision may "
-        "overflow in some layers; try --dtype float32, or keep the layers with class: default.",
-        "KT504 the model's logits are not finite\n  49152 of 49152 are NaN\n"
-        "  help: try --dtype float32",
-=======
         "KT500",
         "The native library of a kernel cannot be loaded",
         "The distribution is installed, but its compiled part is missing, damaged, built for another "
@@ -136,6 +103,5 @@ CODES = (
         "KT514 two rules ask for different numbers of CPU threads: 8 and 16\n"
         "  the pool of threads is one per process\n"
         "  help: give the same number in both, or use KT_CPU_THREADS",
->>>>>>> 5d48ef4 (Document the CPU kernels' codes):kt_core/errors/codes_kernels_cpu.py
     ),
 )

@@ -10,12 +10,15 @@ from kt_core.operators.kernel import Activation, ExpertsShape, ExpertsWeights, K
 
 pytest.importorskip("kt_ops_cpu.formats")
 
-from kt_ops_cpu import reference
 from kt_ops_cpu.experts import CpuExperts
 from kt_ops_cpu.library import native, set_variant, variant_names
 from kt_ops_cpu.pool import set_threads
 
+from kt_ops_cpu import reference
+
 VARIANTS = variant_names(native())
+
+SILU = Activation()
 
 TYPICAL_ERROR = 0.02
 """Three products with 8-bit activations each, relative to the norm of the result."""
@@ -38,7 +41,7 @@ def make_weights(random_packed, types, experts=6, hidden=512, inner=768, bias=Fa
     )
 
 
-def build(weights, activation=Activation(), dtype=torch.float32):
+def build(weights, activation=SILU, dtype=torch.float32):
     inner, hidden = weights.gate[0].shape
     shape = ExpertsShape(len(weights.gate), hidden, inner, 2)
     context = KernelContext("experts", dtype, torch.device("cpu"), {})

@@ -10,10 +10,11 @@ from kt_core.weights import LAYOUTS
 
 pytest.importorskip("kt_ops_cpu.formats")
 
-from kt_ops_cpu import reference
 from kt_ops_cpu.formats import FORMATS
 from kt_ops_cpu.library import native, set_variant, variant_names
 from kt_ops_cpu.linear import CpuLinear
+
+from kt_ops_cpu import reference
 
 PLAIN = {"F32", "F16", "BF16"}
 VARIANTS = variant_names(native())
@@ -93,7 +94,6 @@ def test_typical_error_is_small(type, name, random_packed, restore_variant):
 def test_native_unpacking_equals_gguf(type, random_packed):
     """The reference of the formats, block by block: equal to the last bit but for one product."""
     import numpy as np
-
     from kt_ops_cpu.matrices import matrix
 
     weight = random_packed(type, 5, 512)

@@ -1,0 +1,50 @@
+/* What a variant provides. The drivers (linear.c, experts.c) know nothing else about it. */
+#ifndef KT_KERNELS_H
+#define KT_KERNELS_H
+
+#include <stdint.h>
+
+#include "core/layout.h"
+
+/* Lay out one row of activations: `cols` values of `dtype` (enum kt_cpu_dtype) at x become
+ * ceil(cols / KT_STEP) blocks at out, out + stride, ... */
+typedef void kt_x_fn(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride);
+
+/* Unpack one step of 16 rows. `block` is the first byte of that step in row 0, rows are `row_bytes`
+ * apart, `values` (a multiple of 32, or of 8 for plain types) says how much of the step there is. */
+typedef void kt_panel_fn(const uint8_t *block, int64_t row_bytes, int values, struct kt_panel *out);
+
+/* c[t][r] += sum over the step of x[t] * panel row r, for `panels` adjacent panels and `tokens` adjacent
+ * blocks. Rows of c are KT_STRIP_ROWS floats. */
+typedef void kt_dot_fn(const struct kt_panel *panel, int panels, const void *x, int tokens, int values,
+                       float *c);
+
+/* h[i] = act(gate[i]) * up[i]. */
+typedef void kt_glu_fn(int act, float alpha, float limit, const float *gate, const float *up, float *h,
+                       int count);
+
+/* y[i] += a * x[i]. */
+typedef void kt_axpy_fn(float a, const float *x, float *y, int count);
+
+/* Round float32 to `dtype`. */
+typedef void kt_store_fn(int dtype, const float *x, void *y, int count);
+
+struct kt_kernels {
+  kt_x_fn *x[KT_X_KINDS];
+  kt_panel_fn *panel[KT_TYPE_SLOTS];
+  kt_dot_fn *dot[KT_FAMILY_COUNT];
+  kt_glu_fn *glu;
+  kt_axpy_fn *axpy;
+  kt_store_fn *store;
+};
+
+/* Null where this build does not hold the variant. */
+extern const struct kt_kernels *const kt_kernels_c;
+extern const struct kt_kernels *const kt_kernels_avx2;
+extern const struct kt_kernels *const kt_kernels_avx512;
+extern const struct kt_kernels *const kt_kernels_amx;
+
+/* The variant in use. */
+const struct kt_kernels *kt_kernels_current(void);
+
+#endif

@@ -1,0 +1,57 @@
+#include "core/strip.h"
+
+#include <string.h>
+
+#define CACHE_LINE 64
+
+/* Touch one share of what comes next, so that the requests are spread over the strip. */
+static void prefetch_share(struct kt_ahead ahead, int64_t part, int64_t parts) {
+  const int64_t first = ahead.bytes * part / parts / CACHE_LINE;
+  const int64_t last = ahead.bytes * (part + 1) / parts / CACHE_LINE;
+  for (int64_t line = first; line < last; line++)
+    __builtin_prefetch(ahead.first + line * CACHE_LINE, 0, 2);
+}
+
+/* Panels are unpacked 16 rows and whole vectors at a time. Where there is less, unpack from a copy that
+ * is padded with zeros, so that nothing beyond the matrix is read. */
+static void unpack_padded(kt_panel_fn *unpack, const uint8_t *block, int64_t row_bytes, int rows,
+                          int padded_values, int64_t step_bytes, struct kt_strip_space *space,
+                          struct kt_panel *panel) {
+  const int64_t stride = KT_STEP * 4;
+  for (int r = 0; r < KT_PANEL_ROWS; r++) {
+    uint8_t *row = space->padded + r * stride;
+    const int64_t bytes = r < rows ? step_bytes : 0;
+    if (bytes > 0) memcpy(row, block + r * row_bytes, (size_t)bytes);
+    memset(row + bytes, 0, (size_t)(stride - bytes));
+  }
+  unpack(space->padded, stride, padded_values, panel);
+}
+
+void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, const uint8_t *data,
+              int64_t row, int rows, int64_t step, int64_t step_end, const struct kt_x *x,
+              int64_t first_token, int tokens, float *c, struct kt_strip_space *space,
+              struct kt_ahead ahead) {
+  const struct kt_type *type = weight->type;
+  kt_panel_fn *unpack = kernels->panel[weight->number];
+  kt_dot_fn *dot = kernels->dot[type->family];
+  const int panels = (rows + KT_PANEL_ROWS - 1) / KT_PANEL_ROWS;
+  const int64_t step_size = (int64_t)KT_STEP / type->block_values * type->block_bytes;
+  const uint8_t *first = data + row * weight->row_bytes;
+  memset(c, 0, (size_t)tokens * KT_STRIP_ROWS * sizeof(float));
+  for (int64_t s = step; s < step_end; s++) {
+    const int64_t left = weight->cols - s * KT_STEP;
+    const int values = left < KT_STEP ? (int)left : KT_STEP;
+    const int padded_values = (values + 7) / 8 * 8;
+    const uint8_t *block = first + s * step_size;
+    for (int p = 0; p < panels; p++, block += KT_PANEL_ROWS * weight->row_bytes) {
+      const int have = rows - p * KT_PANEL_ROWS;
+      if (have >= KT_PANEL_ROWS && values == padded_values)
+        unpack(block, weight->row_bytes, values, &space->panels[p]);
+      else
+        unpack_padded(unpack, block, weight->row_bytes, have, padded_values,
+                      (int64_t)values / type->block_values * type->block_bytes, space, &space->panels[p]);
+    }
+    prefetch_share(ahead, s - step, step_end - step);
+    dot(space->panels, panels, x->blocks + (s * x->tokens + first_token) * x->block_bytes, tokens, values, c);
+  }
+}

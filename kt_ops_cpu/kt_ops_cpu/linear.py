@@ -1,0 +1,76 @@
+"""``kt_ops_cpu.linear``: a linear layer computed on its packed weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kt_core.errors import KernelError
+from kt_core.operators.kernel import KernelContext, LinearKernel
+from kt_core.weights import PackedTensor, TensorInfo
+from kt_ops_cpu.library import check, native
+from kt_ops_cpu.matrices import bias_pointer, check_activations, matrix, reasons, row_major, rows
+from kt_ops_cpu.pool import ensure_pool
+
+TOKENS_PER_CALL = 4096
+"""Most tokens in one native call: between calls Python sees signals such as Ctrl-C."""
+
+
+class CpuLinear(LinearKernel):
+    """Computes ``x @ weight.T + bias`` on the blocks as they are stored.
+
+    Quantised weights are multiplied exactly, as integers; the activations are first rounded to 8
+    bits, with one scale per 256 values (K-quants, IQ types) or per 32 (the other block types). Each
+    value is then off by at most 1/254 of the largest in its block. F32, F16 and BF16 weights are
+    multiplied in float32. A row of ``x`` that holds a NaN or an infinity gives a row of NaN or
+    infinities and leaves the others alone.
+    """
+
+    @classmethod
+    def check(
+        cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext
+    ) -> Sequence[str]:
+        """Return the reasons why this layer cannot be served."""
+        return reasons(weights, context.dtype)
+
+    def load(self, weight: PackedTensor, bias: torch.Tensor | None) -> None:
+        """Keep a view of ``weight``; nothing of it is copied.
+
+        Raises:
+            KernelError: KT502, KT513; KT507 and KT514 from the option ``threads``.
+        """
+        ensure_pool(self.context.options.get("threads"))
+        shape = (self.shape.out_features, self.shape.in_features)
+        self._matrix = matrix(weight, shape, self.context.name)
+        self._bias, self._bias_pointer = bias_pointer(bias, shape[:1], self.context.name)
+        self._weight = weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """See :meth:`kt_core.operators.kernel.LinearKernel.forward`.
+
+        Raises:
+            KernelError: KT501 before :meth:`load`, KT505 for unfit activations, KT508 to KT510.
+        """
+        name = self.context.name
+        if not hasattr(self, "_matrix"):
+            raise KernelError.of("KT501", f"{name} was given no weights")
+        check_activations(x, self.shape.in_features, name)
+        flat = row_major(x.reshape(-1, self.shape.in_features))
+        y = torch.empty((flat.shape[0], self.shape.out_features), dtype=x.dtype)
+        module = native()
+        for first in range(0, flat.shape[0], TOKENS_PER_CALL):
+            part = flat[first : first + TOKENS_PER_CALL]
+            call = module.ffi.new(
+                "struct kt_cpu_linear *",
+                {
+                    "weight": self._matrix[0],
+                    "bias": self._bias_pointer,
+                    "x": rows(part),
+                    "y": rows(y[first : first + TOKENS_PER_CALL]),
+                    "tokens": part.shape[0],
+                },
+            )
+            check(module.lib.kt_cpu_linear(call), name)
+        return y.view(*x.shape[:-1], self.shape.out_features)

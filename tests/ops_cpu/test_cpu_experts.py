@@ -1,0 +1,209 @@
+"""The experts kernel: routing, activations, mixed types, biases, threads and nodes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kt_core.errors import KernelError
+from kt_core.operators.kernel import Activation, ExpertsShape, ExpertsWeights, KernelContext
+
+pytest.importorskip("kt_ops_cpu.formats")
+
+from kt_ops_cpu.experts import CpuExperts
+from kt_ops_cpu.library import native, set_variant, variant_names
+from kt_ops_cpu.pool import set_threads
+
+from kt_ops_cpu import reference
+
+VARIANTS = variant_names(native())
+
+SILU = Activation()
+
+TYPICAL_ERROR = 0.02
+"""Three products with 8-bit activations each, relative to the norm of the result."""
+
+
+def make_weights(random_packed, types, experts=6, hidden=512, inner=768, bias=False):
+    gate, up, down = types
+    generator = torch.Generator().manual_seed(7)
+
+    def values(width):
+        return torch.randn(experts, width, generator=generator) if bias else None
+
+    return ExpertsWeights(
+        [random_packed(gate, inner, hidden, 3 * e, 0.002) for e in range(experts)],
+        [random_packed(up, inner, hidden, 3 * e + 1, 0.002) for e in range(experts)],
+        [random_packed(down, hidden, inner, 3 * e + 2, 0.002) for e in range(experts)],
+        values(inner),
+        values(inner),
+        values(hidden),
+    )
+
+
+def build(weights, activation=SILU, dtype=torch.float32):
+    inner, hidden = weights.gate[0].shape
+    shape = ExpertsShape(len(weights.gate), hidden, inner, 2)
+    context = KernelContext("experts", dtype, torch.device("cpu"), {})
+    kernel = CpuExperts(shape, activation, context)
+    kernel.load(weights)
+    return kernel
+
+
+def make_call(tokens, hidden=512, experts=6, k=2, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(tokens, hidden, generator=generator)
+    ids = torch.rand(tokens, experts, generator=generator).argsort(1)[:, :k]
+    return x, ids, torch.rand(tokens, k, generator=generator)
+
+
+def relative_error(y, wanted):
+    return ((y.double() - wanted).norm() / wanted.norm()).item()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "types",
+    [
+        ("Q4_K", "Q4_K", "Q6_K"),
+        ("Q4_K", "Q6_K", "Q8_0"),
+        ("Q8_0", "Q5_K", "IQ4_XS"),
+        ("BF16", "Q4_0", "F16"),
+        ("MXFP4", "MXFP4", "MXFP4"),
+        ("IQ2_XXS", "IQ3_S", "Q4_1"),
+    ],
+    ids="-".join,
+)
+def test_agrees_with_reference(types, name, random_packed, restore_variant):
+    set_variant(name)
+    weights = make_weights(random_packed, types)
+    kernel = build(weights)
+    for tokens in (1, 2, 7, 40):
+        x, ids, scores = make_call(tokens)
+        wanted = reference.experts(x, ids, scores, weights, kernel.activation)
+        assert relative_error(kernel.forward(x, ids, scores), wanted) < TYPICAL_ERROR
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "swiglu_oai"])
+def test_activations_with_biases(kind, name, random_packed, restore_variant):
+    """Plain weights, so that nothing but the activation and the biases can be off."""
+    set_variant(name)
+    weights = make_weights(random_packed, ("F32", "F32", "F32"), hidden=64, inner=96, bias=True)
+    kernel = build(weights, Activation(kind))
+    x, ids, scores = make_call(9, hidden=64)
+    x[0] *= 30  # both tails of the activation
+    wanted = reference.experts(x, ids, scores, weights, kernel.activation)
+    assert relative_error(kernel.forward(x, ids, scores), wanted) < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_activations(dtype, random_packed):
+    weights = make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K"))
+    kernel = build(weights, dtype=dtype)
+    x, ids, scores = make_call(12)
+    x = x.to(dtype)
+    y = kernel.forward(x, ids, scores.to(dtype))
+    assert y.dtype is dtype
+    wanted = reference.experts(x, ids, scores.to(dtype), weights, kernel.activation)
+    assert relative_error(y, wanted) < TYPICAL_ERROR
+
+
+def test_minus_one_adds_nothing(random_packed):
+    weights = make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K"))
+    kernel = build(weights)
+    x, ids, scores = make_call(8)
+    ids[1, 0] = -1
+    ids[2] = -1
+    y = kernel.forward(x, ids, scores)
+    wanted = reference.experts(x, ids, scores, weights, kernel.activation)
+    assert relative_error(y, wanted) < TYPICAL_ERROR
+    assert torch.equal(y[2], torch.zeros(512))
+    assert torch.equal(kernel.forward(x, torch.full_like(ids, -1), scores), torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("wrong", [6, 2**31, -2, -(2**63)])
+def test_ids_out_of_range_are_errors(wrong, random_packed):
+    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+    x, ids, scores = make_call(3)
+    ids[1, 1] = wrong
+    with pytest.raises(KernelError, match=f"id {wrong}; there are 6 experts") as caught:
+        kernel.forward(x, ids, scores)
+    assert caught.value.code == "KT503"
+
+
+def test_no_tokens_and_no_choices(random_packed):
+    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+    x, ids, scores = make_call(3)
+    assert kernel.forward(x[:0], ids[:0], scores[:0]).shape == (0, 512)
+    assert torch.equal(kernel.forward(x, ids[:, :0], scores[:, :0]), torch.zeros_like(x))
+
+
+def test_all_tokens_on_one_expert_and_repeated_choices(random_packed):
+    weights = make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K"))
+    kernel = build(weights)
+    x, ids, scores = make_call(300)
+    ids[:] = 4
+    wanted = reference.experts(x, ids, scores, weights, kernel.activation)
+    assert relative_error(kernel.forward(x, ids, scores), wanted) < TYPICAL_ERROR
+
+
+@pytest.mark.parametrize("types", [("Q4_K", "Q4_K", "Q6_K"), ("F32", "Q8_0", "BF16")], ids="-".join)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_non_finite_rows_stay_their_own(bad, types, random_packed):
+    kernel = build(make_weights(random_packed, types))
+    x, ids, scores = make_call(9)
+    clean = kernel.forward(x, ids, scores)
+    x[4, 100] = bad
+    y = kernel.forward(x, ids, scores)
+    others = torch.arange(9) != 4
+    assert torch.equal(y[others], clean[others])
+    assert not torch.isfinite(y[4]).all()
+
+
+def test_result_does_not_depend_on_threads(random_packed, restore_threads):
+    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+    for tokens in (1, 33):
+        x, ids, scores = make_call(tokens)
+        results = []
+        for threads in (1, 2, 3, 8):
+            set_threads(threads)
+            results.append(kernel.forward(x, ids, scores))
+        assert all(torch.equal(results[0], other) for other in results[1:])
+
+
+@pytest.mark.parametrize("inner", [768, 256, 96])
+def test_result_does_not_depend_on_nodes(inner, random_packed, restore_threads, monkeypatch):
+    """768 wide experts over 1 to 4 nodes: the parts of a sum are added in another order, no more."""
+    types = ("Q4_K", "Q4_K", "Q6_K") if inner % 256 == 0 else ("Q8_0", "Q8_0", "Q8_0")
+    kernel = build(make_weights(random_packed, types, inner=inner))
+    x, ids, scores = make_call(33)
+    monkeypatch.setenv("KT_CPU_TOPOLOGY", "0")
+    set_threads(4)
+    single = kernel.forward(x, ids, scores)
+    for topology in ("0;0", "0;0;0", "0;0;0;0"):
+        monkeypatch.setenv("KT_CPU_TOPOLOGY", topology)
+        set_threads(4)
+        error = relative_error(kernel.forward(x, ids, scores), single.double())
+        assert error < 1e-6
+
+
+def test_rows_may_be_strided(random_packed):
+    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+    x, ids, scores = make_call(5)
+    wide = torch.zeros(5, 1024)
+    wide[:, :512] = x
+    y = kernel.forward(x, ids, scores)
+    assert torch.equal(kernel.forward(wide[:, :512], ids, scores), y)
+    assert torch.equal(kernel.forward(x.T.contiguous().T, ids.T.contiguous().T, scores), y)
+    same = kernel.forward(x[:1].expand(5, -1), ids[:1].expand(5, -1), scores[:1].expand(5, -1))
+    assert torch.equal(same, same[:1].expand(5, -1))
+
+
+def test_more_tokens_than_one_pass_holds(random_packed, monkeypatch):
+    """Passes are independent, so cutting the tokens changes nothing."""
+    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+    x, ids, scores = make_call(2500)
+    y = kernel.forward(x, ids, scores)
+    monkeypatch.setattr("kt_ops_cpu.experts.TOKENS_PER_CALL", 700)
+    assert torch.equal(kernel.forward(x, ids, scores), y)

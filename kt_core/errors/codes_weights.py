@@ -1,4 +1,4 @@
-"""KT4xx: weight files, and what their metadata says about the model."""
+"""KT400 to KT459: weight files."""
 
 from __future__ import annotations
 

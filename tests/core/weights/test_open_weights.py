@@ -80,6 +80,16 @@ def test_parent_folder_names_the_right_one(folder):
     assert f"help: kt inspect {inner}" in text
 
 
+def test_folder_further_below_is_named(tmp_path):
+    inner = tmp_path / "models--a--b" / "snapshots" / "0123"
+    inner.mkdir(parents=True)
+    (inner / "model.gguf").write_bytes(BASE)
+    (inner / "loop").symlink_to(tmp_path)
+    for i in range(500):
+        (tmp_path / f"z{i}").mkdir()
+    assert f"folder: {inner}" in refused(tmp_path, "KT403")
+
+
 def test_two_models_are_listed(folder):
     (folder / "other.gguf").write_bytes(BASE)
     text = refused(folder, "KT404")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kt_core.errors import WeightsError
+from kt_core.cli import exit_codes
+from kt_core.cli.output import human_bytes, table, write, write_json, write_problems
+from kt_core.errors import Severity, WeightsError
 
 if TYPE_CHECKING:
     from kt_core.weights.filesource import FileSource
@@ -34,35 +34,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="print the whole value of this metadata key; may be repeated",
     )
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument(
-        "--strict", action="store_true", help="bytes after the last tensor are an error"
-    )
+    parser.epilog = "Reads headers only. Exit: 0 the file is sound, 1 it is not, 2 wrong usage."
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the report; return 0, or 1 if the file is wrong."""
     from kt_core.weights import open_weights
 
+    as_json = args.format == "json"
     try:
         with open_weights(args.path, strict=args.strict) as source:
             if args.metadata:
-                return _print_values(source, args.metadata, args.format)
+                _write_values(_values(source, args.metadata), as_json)
+                return exit_codes.OK
             report = describe(source)
     except WeightsError as error:
-        if args.format == "json":
-            _print_json({"path": args.path, "problems": [p.to_json() for p in error.problems]})
-        else:
-            print(error, file=sys.stderr)
-        return 1
-    if args.format == "json":
-        _print_json({"tensors": report["tensors"]} if args.tensors else report)
-        return 0
-    lines = _tensor_lines(report["tensors"]) if args.tensors else _text(report)
-    print("\n".join(lines))
-    for problem in source.problems:
-        print(problem.render(), file=sys.stderr)
-    return 0
+        if not as_json:
+            raise
+        write_json({"path": args.path, "problems": [dict(p.to_json()) for p in error.problems]})
+        return exit_codes.INPUT
+    if as_json:
+        write_json(_finite({"tensors": report["tensors"]} if args.tensors else report))
+        return exit_codes.OK
+    write("\n".join(_tensor_rows(report["tensors"]) if args.tensors else _text(report)))
+    # Warnings have been logged by open_weights; what was ignored belongs to the answer.
+    write_problems(p for p in source.problems if p.severity is Severity.NOTE)
+    return exit_codes.OK
 
 
 def describe(source: FileSource) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def describe(source: FileSource) -> dict[str, Any]:
             }
             for info in source.tensors.values()
         ],
-        "problems": [problem.to_json() for problem in source.problems],
+        "problems": [dict(problem.to_json()) for problem in source.problems],
     }
 
 
@@ -115,14 +114,13 @@ def _summary(source: FileSource, key: str) -> dict[str, Any]:
             "head": metadata.head(key, _LONG_ARRAY),
         }
     except WeightsError as error:
-        return {"type": field.type_name, "problem": error.problems[0].to_json()}
+        return {"type": field.type_name, "problem": dict(error.problems[0].to_json())}
 
 
-def _print_values(source: FileSource, keys: Sequence[str], form: str) -> int:
+def _values(source: FileSource, keys: Sequence[str]) -> dict[str, Any]:
     from kt_core.weights.text import error, nearest, printable
 
     metadata = source.metadata
-    values = {}
     for key in keys:
         if key not in metadata:
             near = nearest(key, metadata)
@@ -133,52 +131,56 @@ def _print_values(source: FileSource, keys: Sequence[str], form: str) -> int:
                 facts=[f"nearest of {len(metadata)}: {', '.join(near) or 'none'}"],
                 help=f"kt inspect {printable(source.path, 4096)}",
             )
-        values[key] = metadata[key]
-    if form == "json":
-        _print_json(values)
-        return 0
+    return {key: metadata[key] for key in keys}
+
+
+def _write_values(values: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        write_json(_finite(values))
+        return
     for key, value in values.items():
         if len(values) > 1:
-            print(f"{key}:")
-        for item in value if isinstance(value, list) else [value]:
-            print(_text_block(item) if not isinstance(value, list) else _cell(item, None))
-    return 0
+            write(f"{key}:")
+        if isinstance(value, str):
+            write(value)  # as it is, line breaks included
+        else:
+            for item in value if isinstance(value, list) else [value]:
+                write(_cell(item, None))
 
 
-def _text(report: Mapping[str, Any]) -> list[str]:
+def _text(report: Mapping[str, Any]) -> Iterator[str]:
     from kt_core.weights.text import printable
 
-    head = "  ".join(
-        f"{key} {report[key]}" for key in ("format", "version", "alignment") if key in report
-    )
-    lines = [
-        printable(report["path"], 4096),
-        f"  {head}",
+    files = report["files"]
+    yield printable(report["path"], 4096)
+    facts = [key for key in ("format", "version", "alignment") if key in report]
+    yield "  " + "  ".join(f"{key} {report[key]}" for key in facts)
+    yield (
         f"  {len(report['tensors'])} tensors, {report['parameters']:,} parameters, "
-        f"{_size(report['tensor_bytes'])} of {_size(report['file_bytes'])} in the file"
-        + ("s" if len(report["files"]) > 1 else ""),
-    ]
-    if len(report["files"]) > 1:
-        lines += [f"  {len(report['files'])} parts:"]
-        lines += [f"    {printable(path, 4096)}" for path in report["files"]]
-    lines += ["", f"metadata ({len(report['metadata'])})"]
-    lines += _table(
-        (key, value["type"], _value_cell(value)) for key, value in report["metadata"].items()
+        f"{human_bytes(report['tensor_bytes'])} of {human_bytes(report['file_bytes'])} in "
+        + ("the file" if len(files) == 1 else f"{len(files)} files")
     )
-    lines += ["", f"tensors ({len(report['tensors'])})", *_tensor_lines(report["tensors"])]
-    lines += ["", "totals"]
-    lines += _table(
-        [("type", "tensors", "parameters", "bytes")]
-        + [
-            (name, str(t["tensors"]), f"{t['parameters']:,}", _size(t["bytes"]))
-            for name, t in report["types"].items()
-        ]
+    if len(files) > 1:
+        yield from (f"    {printable(path, 4096)}" for path in files)
+    yield f"\nmetadata ({len(report['metadata'])})"
+    yield from _rows((k, v["type"], _value_cell(v)) for k, v in report["metadata"].items())
+    yield f"\ntensors ({len(report['tensors'])})"
+    yield from _tensor_rows(report["tensors"])
+    yield "\ntotals (type, tensors, parameters, bytes)"
+    yield from _rows(
+        (name, str(t["tensors"]), f"{t['parameters']:,}", human_bytes(t["bytes"]))
+        for name, t in report["types"].items()
     )
-    return lines
 
 
-def _tensor_lines(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
-    return _table((t["name"], t["type"], str(t["shape"]), _size(t["bytes"])) for t in tensors)
+def _tensor_rows(tensors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    return _rows((t["name"], t["type"], str(t["shape"]), human_bytes(t["bytes"])) for t in tensors)
+
+
+def _rows(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    cells = list(rows)
+    if cells:
+        yield table(cells, indent=2)
 
 
 def _value_cell(value: Mapping[str, Any]) -> str:
@@ -200,39 +202,8 @@ def _cell(value: Any, limit: int | None) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-def _text_block(value: Any) -> str:
-    """Return a value as it is, line breaks kept, other control characters escaped."""
-    if not isinstance(value, str):
-        return _cell(value, None)
-    return "\n".join(_cell(line, None) for line in value.split("\n"))
-
-
-def _table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Align columns; all but the last are padded."""
-    cells = list(rows)
-    if not cells:
-        return []
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]) - 1)]
-    return [
-        "  "
-        + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]).rstrip()
-        for row in cells
-    ]
-
-
-def _size(count: int) -> str:
-    if count < 1024:
-        return f"{count} B"
-    unit = min(int(math.log2(count) // 10), 5)
-    return f"{count / 1024**unit:.1f} {'KMGTP'[unit - 1]}iB"
-
-
-def _print_json(data: Any) -> None:
-    """Print JSON in ASCII: escapes leave a terminal alone, and NaN is no JSON."""
-    print(json.dumps(_finite(data), indent=2, allow_nan=False))
-
-
 def _finite(data: Any) -> Any:
+    """Return ``data`` with the numbers that JSON cannot hold as texts."""
     if isinstance(data, float) and not math.isfinite(data):
         return str(data)
     if isinstance(data, Mapping):

@@ -34,8 +34,9 @@ def write_problems(problems: Iterable[Problem], stream: TextIO | None = None) ->
 
 
 def write_json(data: Any, stream: TextIO | None = None) -> None:
-    """Write ``data`` as indented JSON. Control characters are escaped by JSON itself."""
+    """Write ``data`` as indented JSON; what could steer a terminal is escaped in JSON's own way."""
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+    text = _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
     print(text, file=stream or sys.stdout)
 
 

@@ -1,4 +1,4 @@
-"""KT4xx: weight files, and what their metadata says about the model."""
+"""KT400 to KT459: weight files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CODES = (
         "no weights in the folder",
         "A folder is accepted if it holds exactly one model; its sub-folders are not searched. If "
         "one of them holds weights, the message names it.",
-        "/models: KT403 holds no GGUF or safetensors file itself, but 1 of its folders do\n"
+        "/models: KT403 holds no GGUF or safetensors file itself, but 1 folders below it do\n"
         "  folder: /models/smollm2\n  help: kt inspect /models/smollm2",
     ),
     Code(

@@ -71,6 +71,10 @@ def dequantize(tensor: PackedTensor) -> Floats:
     """
     out = np.empty(tensor.shape, np.float32)
     flat = out.reshape(-1)
+    if tensor.type in _NUMPY:  # numpy converts in one pass and in small pieces of its own
+        with np.errstate(all="ignore"):
+            flat[...] = np.ascontiguousarray(tensor.data).reshape(-1).view(_NUMPY[tensor.type])
+        return out
     for start, values in _float_slices(tensor, _SLICE):
         flat[start : start + len(values)] = values
     return out
@@ -84,7 +88,8 @@ def to_torch(
 
     plain = tensor.type in PLAIN
     stored: torch.dtype = getattr(torch, _TORCH[tensor.type]) if plain else torch.float32
-    _formula(tensor)  # fail before the result is allocated
+    if not plain:
+        _formula(tensor)  # fail before the result is allocated
     out = torch.empty(tensor.shape, dtype=dtype or stored, device=device)
     flat = out.view(-1)
     data = np.ascontiguousarray(tensor.data).reshape(-1)
@@ -113,19 +118,20 @@ def _float_slices(tensor: PackedTensor, size: int) -> Iterator[tuple[int, Floats
     data = np.ascontiguousarray(tensor.data).reshape(-1)
     step = size // layout.block_size
     blocks = len(data) // layout.block_bytes
-    # Damaged scales may be infinite; the values then are what the formula gives, without a warning.
-    with np.errstate(all="ignore"):
-        for first in range(0, blocks, step):
-            piece = data[first * layout.block_bytes : (first + step) * layout.block_bytes]
-            yield first * layout.block_size, formula(piece)
+    for first in range(0, blocks, step):
+        piece = data[first * layout.block_bytes : (first + step) * layout.block_bytes]
+        # Scales may be infinite; the values then are what the formula gives, without a warning.
+        with np.errstate(all="ignore"):
+            values = formula(piece)
+        yield first * layout.block_size, values
 
 
 def _formula(tensor: PackedTensor) -> Callable[[Bytes], Floats]:
-    """Return the function from the bytes of whole blocks to float32 values."""
+    """Return the function from the bytes of whole blocks to float32 values.
+
+    Types that numpy has itself need none.
+    """
     kind = tensor.type
-    if kind in _NUMPY:
-        stored = np.dtype(_NUMPY[kind])
-        return lambda data: data.view(stored).astype(np.float32)
     if kind is QuantType.BF16:
         return lambda data: (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
     if kind in PLAIN:

@@ -14,7 +14,8 @@ from kt_core.weights.text import error, printable, problem
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _SHOWN = 10
-_LOOK_BELOW = 50  # sub-folders looked into to explain that a parent folder was given
+_DEPTH = 3  # how far below a folder without weights we look for the one that was meant
+_FOLDERS = 2000  # and in how many
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,6 @@ class _Listing:
     safetensors: dict[str, str]
     weight_files: list[str]
     pickles: list[str]
-    folders: list[str]
     total: int
 
 
@@ -73,7 +73,6 @@ def _list(folder: str) -> _Listing:
         _safetensors_models(files),
         [name for name in files if name.lower().endswith((".gguf", ".safetensors"))],
         [name for name in files if name.lower().endswith(_PICKLES)],
-        [name for name, is_folder in found if is_folder],
         len(found),
     )
 
@@ -131,16 +130,12 @@ def _nothing(folder: str, listing: _Listing, format: str | None) -> Exception:
             facts=_some(f"not opened: {printable(name)}" for name in listing.pickles),
             help=CONVERT,
         )
-    below = [
-        os.path.join(folder, name)
-        for name in listing.folders[:_LOOK_BELOW]
-        if _holds_weights(os.path.join(folder, name))
-    ]
+    below = _folders_with_weights(folder)
     if below:
         return error(
             "KT403",
             folder,
-            f"holds no {wanted} itself, but {len(below)} of its folders do",
+            f"holds no {wanted} itself, but {len(below)} folders below it do",
             facts=_some(f"folder: {printable(path)}" for path in below),
             help=f"kt inspect {printable(below[0], 4096)}",
         )
@@ -153,12 +148,24 @@ def _nothing(folder: str, listing: _Listing, format: str | None) -> Exception:
     )
 
 
-def _holds_weights(folder: str) -> bool:
-    try:
-        with os.scandir(folder) as entries:
-            return any(entry.name.lower().endswith((".gguf", ".safetensors")) for entry in entries)
-    except OSError:
-        return False
+def _folders_with_weights(folder: str) -> list[str]:
+    """Look below ``folder``, nearest first, to say which folder may have been meant."""
+    found = []
+    queue = [(folder, 0)]
+    for path, depth in queue:  # grows while it is walked, up to a bound
+        try:
+            with os.scandir(path) as entries:
+                inside = sorted(
+                    (entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries
+                )
+        except OSError:
+            continue
+        if any(name.lower().endswith((".gguf", ".safetensors")) for name, _ in inside):
+            found.append(path)
+        if depth < _DEPTH:
+            below = [os.path.join(path, name) for name, is_folder in inside if is_folder]
+            queue += [(each, depth + 1) for each in below[: max(0, _FOLDERS - len(queue))]]
+    return found
 
 
 def _some(lines: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ are those of ggml's own reader, in exact integers.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from kt_core.weights.gguf_metadata import GgufMetadata, read_name
 from kt_core.weights.sniff import GGUF_MAGIC, refuse_foreign
 from kt_core.weights.tensor import TensorInfo
 from kt_core.weights.text import error, printable, problem
-from kt_core.weights.types import BY_GGML_NUMBER, LAYOUTS
+from kt_core.weights.types import BY_GGML_NUMBER, LAYOUTS, MAX_VALUES
 
 MAX_NAME = 63
 """Longest tensor name in bytes (ggml keeps names in 64 bytes, the last of them zero)."""
@@ -24,7 +25,6 @@ MAX_NAME = 63
 MAX_DIMS = 4
 DEFAULT_ALIGNMENT = 32
 MAX_ALIGNMENT = 1 << 24
-_MAX_COUNT = (1 << 63) - 1  # sizes are signed 64-bit numbers in every other reader
 
 _LEAST_TENSOR = 8 + 1 + 4 + 4 + 8  # name length, one letter, dimensions, type, offset
 _RECORD_TAIL = [struct.Struct("<" + "Q" * dims + "IQ") for dims in range(MAX_DIMS + 1)]
@@ -219,16 +219,14 @@ def _checked_info(file: WeightFile, record: _Record, data_start: int) -> TensorI
             help="use a file in another quantisation, or update kt-core",
         )
     layout = LAYOUTS[kind]
-    numel = 1
-    for dim in record.dims:
-        numel *= dim
+    numel = math.prod(record.dims)
     shape = tuple(reversed(record.dims))
     row = record.dims[0] if record.dims else 1
     nbytes = numel // layout.block_size * layout.block_bytes
     bad = None
-    if any(dim > _MAX_COUNT for dim in record.dims):
-        bad = "has a negative dimension"
-    elif max(numel, nbytes) > _MAX_COUNT:
+    if any(dim >= 1 << 63 for dim in record.dims):
+        bad = "has a negative dimension"  # as signed numbers, which they are to every other reader
+    elif math.prod(dim or 1 for dim in record.dims) > MAX_VALUES:
         bad = "has more values than any file can hold"
     elif row % layout.block_size:
         bad = f"has rows of {row} values; {kind} stores blocks of {layout.block_size}"

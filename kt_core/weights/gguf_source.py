@@ -62,6 +62,8 @@ def _open_set(
     strict: bool,
 ) -> list[tuple[WeightFile, GgufHeader]]:
     folder, name = os.path.split(path)
+    if SPLIT_NAME.fullmatch(name) is None and os.path.islink(path):
+        folder, name = os.path.split(os.path.realpath(path))  # the link has a name of its own
     number = _split_value(*given, "split.no")
     names = part_names(name, count) if count <= MAX_PARTS else None
     if names is None or number is None or number >= count or names[number] != name:

@@ -7,6 +7,7 @@ that begin with ``{``, then the data, which the tensors cover without holes or o
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +17,14 @@ from kt_core.weights.files import WeightFile
 from kt_core.weights.sniff import MAX_SAFETENSORS_HEADER, refuse_foreign
 from kt_core.weights.tensor import TensorInfo
 from kt_core.weights.text import error, printable
-from kt_core.weights.types import LAYOUTS, PLAIN, QuantType
+from kt_core.weights.types import LAYOUTS, MAX_VALUES, PLAIN, QuantType
 
 _TYPES = {
     str(kind): kind
     for kind in QuantType
     if kind in PLAIN  # safetensors' names for these types are the same
 }
-_MAX_COUNT = (1 << 63) - 1
+_MAX_DIMS = 32  # what numpy 1 can express
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,10 @@ def _entry(file: WeightFile, raw: bytes, name: str, value: Any, data_start: int)
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not _counts(shape):
         raise bad("KT416", "has a shape that is not a list of whole numbers, 0 or more")
+    if len(shape) > _MAX_DIMS:
+        raise bad("KT416", f"has {len(shape)} dimensions; at most {_MAX_DIMS} are allowed")
+    if math.prod(dim or 1 for dim in shape) > MAX_VALUES:
+        raise bad("KT416", "has more values than any file can hold")
     if not (_counts(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1]):
         raise bad("KT452", "has data_offsets that are not two ascending whole numbers")
     kind = _TYPES.get(dtype) if isinstance(dtype, str) else None
@@ -141,12 +146,8 @@ def _entry(file: WeightFile, raw: bytes, name: str, value: Any, data_start: int)
             facts=(f"known types: {', '.join(_TYPES)}",),
             help="use a file in another type, or update kt-core",
         )
-    nbytes = LAYOUTS[kind].block_bytes
-    for dim in shape:
-        nbytes *= dim
+    nbytes = LAYOUTS[kind].block_bytes * math.prod(shape)
     begin, end = offsets
-    if nbytes > _MAX_COUNT:
-        raise bad("KT416", "has more values than any file can hold")
     if end - begin != nbytes:
         raise bad(
             "KT452", f"needs {nbytes} bytes for {shape} {kind}, but takes {end - begin} of the file"
@@ -160,11 +161,7 @@ def _place_of(raw: bytes, name: str) -> int:
 
 
 def _counts(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) <= 64
-        and all(type(item) is int and 0 <= item <= _MAX_COUNT for item in value)
-    )
+    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
 def _check_cover(file: WeightFile, infos: list[TensorInfo], data_start: int) -> None:

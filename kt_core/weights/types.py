@@ -115,6 +115,10 @@ LAYOUTS: dict[QuantType, Layout] = {
 }
 """Block layout of every stored type."""
 
+MAX_VALUES = 1 << 56
+"""More values than any file holds. The bound also keeps products of dimensions, where one is zero,
+within what numpy and torch can express."""
+
 BY_GGML_NUMBER: dict[int, QuantType] = {
     layout.ggml: quant for quant, layout in LAYOUTS.items() if layout.ggml is not None
 }

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 VALUES = (0, 1, -1, 2**31, 2**32, 2**63, 2**64 - 1)
 """What every integer of a header is overwritten with."""
+
+
+class MemoryFile:
+    """A regular file that never touches a disk, for tests that write thousands of them."""
+
+    def __init__(self) -> None:
+        self._fd = os.memfd_create("damaged")
+        self.path = f"/proc/self/fd/{self._fd}"
+
+    def write(self, data: bytes) -> None:
+        """Make ``data`` the whole content."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, data, 0)
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 def mutate(rng: random.Random, data: bytes) -> bytes:

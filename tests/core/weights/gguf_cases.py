@@ -219,6 +219,7 @@ def _tensor_cases() -> list[Case]:
         "G25-2^32x2^32": ((2**32, 2**32), "more values"),
         "G26-wraps-to-4": ((2**62 + 1, 4), "more values"),
         "G26-triple-wraps-to-4": ((2**31, 2**31, 2**2 + 2**34), "more values"),
+        "G26-zero-of-2^62": ((0, 2**62, 4), "more values"),
         "G26-all-2^63-1": ((2**63 - 1,) * 4, "more values"),
     }
     cases += [
@@ -239,16 +240,19 @@ def _tensor_cases() -> list[Case]:
             "KT416",
             "tensor[0]",
         ),
-        Case(
-            "G27-sum-wraps",
-            File(
-                tensors=[
-                    Tensor("a", (2**63 - 64,), 24, bytes(32)),
-                    Tensor("b", (2**63 - 64,), 24, bytes(32), offset=2**63 - 64),
-                ]
-            ).build(),
-            "KT419",
-            "tensor[0] a",
+        *(
+            Case(
+                f"G27-sum-of-{_long(size)}",
+                File(
+                    tensors=[
+                        Tensor("a", (size,), 24, bytes(32)),
+                        Tensor("b", (size,), 24, bytes(32), offset=size),
+                    ]
+                ).build(),
+                code,
+                "tensor[0] a",
+            )
+            for size, code in ((2**63 - 64, "KT416"), (2**55, "KT419"))
         ),
     ]
     cases += [

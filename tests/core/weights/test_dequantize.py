@@ -223,7 +223,7 @@ def test_unaligned_data_of_a_file():
 
 @pytest.mark.parametrize("kind", ["Q4_K", "F16"])
 def test_peak_memory_is_near_the_result(kind):
-    """64 M values to bfloat16 (128 MiB): a whole float32 copy (256 MiB) must never exist."""
+    """16 M values to bfloat16 (32 MiB): a whole float32 copy (64 MiB) must never exist."""
     pytest.importorskip("torch")
     script = """
 import sys
@@ -240,7 +240,7 @@ kind = QuantType(sys.argv[1])
 layout = LAYOUTS[kind]
 width = 4096 // layout.block_size * layout.block_bytes
 PackedTensor("w", (1, 4096), kind, np.zeros((1, width), np.uint8)).to_torch(torch.bfloat16)
-tensor = PackedTensor("t", (16384, 4096), kind, np.zeros((16384, width), np.uint8))
+tensor = PackedTensor("t", (4096, 4096), kind, np.zeros((4096, width), np.uint8))
 tensor.data.sum()
 Path("/proc/self/clear_refs").write_text("5")
 before = memory("VmRSS")
@@ -250,4 +250,4 @@ print((memory("VmHWM") - before) / result.nbytes)
     done = subprocess.run(
         [sys.executable, "-c", script, kind], capture_output=True, text=True, check=True
     )
-    assert float(done.stdout) < 1.25
+    assert float(done.stdout) < 1.4

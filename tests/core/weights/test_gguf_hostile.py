@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 
 import pytest
@@ -13,8 +15,6 @@ from .gguf_cases import ACCEPTED, BASE, CASES
 
 
 def open_files() -> int:
-    import os
-
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -57,7 +57,8 @@ def test_is_accepted(id, tmp_path):
         dict(source.metadata)
 
 
-def test_g35_trailing_bytes_are_a_warning(tmp_path, caplog):
+def test_g35_trailing_bytes_are_a_warning(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("kt_core"), "propagate", True)
     path = tmp_path / "model.gguf"
     path.write_bytes(BASE + bytes(22) + b"PK\x03\x04" + bytes(296))
     with open_weights(path) as source:

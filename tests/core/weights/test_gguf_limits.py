@@ -1,16 +1,18 @@
-"""Cost is bounded by the file: hostile files under 1 MiB take < 1 s and < 64 MiB, in a child."""
+"""Cost is bounded by the file: under 1 MiB, < 1 s of processor time and < 64 MiB, in a child."""
 
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from .damage import mutate
 from .gguf_bytes import ARRAY, STRING, U8, File, Pair, Tensor, array, string, text, u32, u64
-from .gguf_cases import ACCEPTED, CASES
+from .gguf_cases import ACCEPTED, BASE, CASES
 
 SECONDS = 1.0
 EXTRA_RSS = 64 << 20
@@ -94,6 +96,20 @@ def test_full_file_is_cheap(name, reports):
 
 def test_g11_is_refused_at_once(reports):
     assert reports["G11-2^62-bytes-in-49"]["seconds"] < 0.05
+
+
+def test_g40_mutations_with_mapping(tmp_path):
+    """Mapped and read to the last byte in a child: no signal, no hang, no memory."""
+    rng = random.Random(4040)
+    lines = []
+    for number in range(400):
+        path = tmp_path / f"{number}.gguf"
+        path.write_bytes(mutate(rng, BASE))
+        lines.append([str(path)])
+    for report in run_child(lines):
+        assert report["code"] == "" or report["code"].startswith("KT4"), report
+        assert report["seconds"] < SECONDS
+        assert report["grown"] < EXTRA_RSS
 
 
 def test_g36_file_cut_while_in_use(tmp_path):

@@ -9,18 +9,18 @@ import pytest
 from kt_core.errors import WeightsError
 from kt_core.weights import open_weights
 
-from .damage import VALUES, mutate
+from .damage import VALUES, MemoryFile, mutate
 from .gguf_bytes import File
 from .gguf_cases import BASE
 
 MUTATIONS = 10_000
 
 
-def outcome(path, data: bytes, strict: bool = False) -> str:
+def outcome(file: MemoryFile, data: bytes, strict: bool = False) -> str:
     """Open and read everything: ``"ok"`` or the code; any other exception fails the test."""
-    path.write_bytes(data)
+    file.write(data)
     try:
-        with open_weights(path, mmap=False, strict=strict) as source:
+        with open_weights(file.path, mmap=False, strict=strict, format="gguf") as source:
             for name in source.tensors:
                 source.tensor(name)
             for key in source.metadata:
@@ -33,8 +33,10 @@ def outcome(path, data: bytes, strict: bool = False) -> str:
 
 
 @pytest.fixture
-def file(tmp_path_factory):
-    return tmp_path_factory.mktemp("sweep") / "model.gguf"
+def file():
+    file = MemoryFile()
+    yield file
+    file.close()
 
 
 def test_every_cut_is_refused(file):

@@ -24,17 +24,17 @@ def path() -> str:
 
 @pytest.fixture(scope="module")
 def reader(path):
-    start = time.perf_counter()
+    start = time.process_time()
     reader = gguf.GGUFReader(path)
-    return reader, time.perf_counter() - start
+    return reader, time.process_time() - start
 
 
 def test_opens_in_a_tenth_of_the_time(path, reader):
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         open_weights(path).close()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert sorted(times)[2] < reader[1] / 10
 
 

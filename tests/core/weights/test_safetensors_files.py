@@ -16,7 +16,7 @@ import pytest
 from kt_core.errors import WeightsError
 from kt_core.weights import QuantType, open_weights
 
-from .damage import mutate
+from .damage import MemoryFile, mutate
 from .gguf_bytes import File
 from .safetensors_bytes import DATA, entries, file, model
 
@@ -84,6 +84,20 @@ CASES = [
     Case("ST5-shape-bool", changed("a.weight", shape=[True, 6]), "KT416"),
     Case("ST5-shape-2^63", changed("a.weight", shape=[2**63, 2]), "KT416"),
     Case("ST5-shape-overflow", changed("a.weight", shape=[2**32, 2**32]), "KT416"),
+    Case(
+        "ST5-shape-zero-of-2^62",
+        file({"a": {"dtype": "F32", "shape": [0, 2**62, 4], "data_offsets": [0, 0]}}, b""),
+        "KT416",
+        "more values",
+        True,
+    ),
+    Case(
+        "ST5-33-dimensions",
+        file({"a": {"dtype": "U8", "shape": [1] * 33, "data_offsets": [0, 1]}}, b"x"),
+        "KT416",
+        "33 dimensions",
+        True,
+    ),
     Case("ST5-shape-text", changed("a.weight", shape="2,3"), "KT416"),
     Case("ST5-dtype", changed("a.weight", dtype="F33"), "KT417", "F33"),
     Case("ST5-dtype-list", changed("a.weight", dtype=["F32"]), "KT417"),
@@ -198,22 +212,27 @@ def test_files_of_the_package_read_alike(tmp_path):
             assert torch.equal(ours.view(torch.uint8), value.view(torch.uint8))
 
 
-def test_every_cut_is_refused(tmp_path):
-    path = tmp_path / "model.safetensors"
+@pytest.fixture
+def memory():
+    memory = MemoryFile()
+    yield memory
+    memory.close()
+
+
+def test_every_cut_is_refused(memory):
     for size in range(len(BASE)):
-        path.write_bytes(BASE[:size])
+        memory.write(BASE[:size])
         with pytest.raises(WeightsError):
-            open_weights(path)
+            open_weights(memory.path, format="safetensors")
 
 
-def test_mutations(tmp_path):
-    path = tmp_path / "model.safetensors"
+def test_mutations(memory):
     rng = random.Random(41)
     seen: dict[str, int] = {}
     for _ in range(3000):
-        path.write_bytes(mutate(rng, BASE))
+        memory.write(mutate(rng, BASE))
         try:
-            with open_weights(path, mmap=False, format="safetensors") as source:
+            with open_weights(memory.path, mmap=False, format="safetensors") as source:
                 for name in source.tensors:
                     source.tensor(name)
             code = "ok"

@@ -175,6 +175,16 @@ def test_g38_link_out_of_the_folder(folder, tmp_path_factory):
         open_weights(outside.rename(outside.with_name(name(1))))
 
 
+def test_link_of_another_name_to_a_part(folder, tmp_path_factory):
+    link = tmp_path_factory.mktemp("links") / "latest.gguf"
+    link.symlink_to(folder / name(1))
+    with open_weights(link) as source:
+        assert len(source.tensors) == 3
+        assert source.path == str(link)
+        for tensor in TENSORS:
+            assert source.tensor(tensor.name).data.tobytes() == tensor.data
+
+
 def test_link_inside_the_folder(folder):
     (folder / name(1)).rename(folder / "blob")
     (folder / name(1)).symlink_to("blob")

@@ -30,7 +30,7 @@ def test_every_type_has_a_layout():
 def test_codes_are_unique_and_in_order():
     ids = [code.id for code in CODES]
     assert ids == sorted(set(ids))
-    assert all(re.fullmatch(r"KT4\d\d", code) for code in ids)
+    assert all(re.fullmatch(r"KT4[0-5]\d", code) for code in ids)
     for code in CODES:
         assert code.title
         assert code.explanation.endswith(".")
@@ -43,5 +43,4 @@ def test_every_code_raised_here_is_explained():
     raised = {code for file in files for code in re.findall(r'"(KT\d{3})"', file.read_text())}
     explained = {code.id for code in CODES}
     assert len(raised) > 35
-    assert raised <= explained
-    assert {code for code in explained if not "KT430" <= code <= "KT439"} <= raised
+    assert explained == raised

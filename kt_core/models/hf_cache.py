@@ -18,6 +18,9 @@ _FIRST_ROOM = 256
 class AppendingLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values ``(batch, heads, tokens, dim)`` are views of larger buffers."""
 
+    keys: torch.Tensor
+    values: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self._room: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -52,7 +55,7 @@ class AppendingLayer(DynamicLayer):  # type: ignore[misc]
 
 
 def appending_cache(config: Any) -> Any:
-    """transformers' cache for ``config``, its plain layers exchanged for appending ones."""
+    """Return transformers' cache for ``config``, its plain layers exchanged for appending ones."""
     cache = DynamicCache(config=config)
     cache.layers = [
         AppendingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers

@@ -162,7 +162,8 @@ def load(
     is a rule file, the name of a shipped variant (``"cpu"``), ``"auto"`` (the one that fits
     architecture and device) or ``None`` (no rules: every module stays as it is). ``method`` names an
     experts kernel to use in place of the file's (``"MOE_INT8"``). ``device`` is where unmatched
-    modules go, ``"auto"`` the first GPU, else the CPU. ``dtype`` is the activations' (``"auto"``: bfloat16). ``model`` is a
+    modules go, ``"auto"`` the first GPU, else the CPU. ``dtype`` is the activations' (``"auto"``:
+    bfloat16). ``model`` is a
     Hugging Face folder whose config and tokenizer are used instead of the GGUF's.
 
     Raises:

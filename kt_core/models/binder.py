@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from kt_core.errors import WeightsError
-from kt_core.models.binding import Binding, ExpertsBinding
+from kt_core.models.binding import COLUMNS, Binding, ExpertsBinding
 from kt_core.models.family import Family, num_experts
 from kt_core.weights import WeightSource
 
@@ -20,14 +20,14 @@ class Binder(Protocol):
         """Bind the experts of the module at ``path``; raises ``WeightsError`` KT410."""
 
     def wanted(self, name: str) -> str:
-        """The stored name that was looked for, to say in an error."""
+        """The stored names that were looked for, to say in an error."""
 
 
 def make_binder(source: WeightSource, family: Family, config: Any) -> Binder:
     """Return the binder for a weight file's format."""
     if source.format == "gguf":
         return GgufBinder(source, family, config)
-    return SafetensorsBinder(source, config)
+    return SafetensorsBinder(source, family, config)
 
 
 class GgufBinder:
@@ -48,7 +48,8 @@ class GgufBinder:
 
     def wanted(self, name: str) -> str:
         """See :class:`Binder`."""
-        return self._family.gguf_name(name, self._config.num_hidden_layers) or name
+        names = self._family.gguf_names(name, self._config.num_hidden_layers)
+        return " or ".join(names) or name
 
 
 # How checkpoints spell one expert's gate, up and down projection.
@@ -56,18 +57,20 @@ _EXPERT_SPELLINGS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 
 
 class SafetensorsBinder:
-    """Hugging Face checkpoints use transformers' names, but store each expert by itself."""
+    """Hugging Face checkpoints use transformers' names, but most store each expert by itself."""
 
-    def __init__(self, source: WeightSource, config: Any) -> None:
+    def __init__(self, source: WeightSource, family: Family, config: Any) -> None:
         self._present = source.tensors
+        self._family = family
         self._config = config
 
     def parameter(self, name: str, shape: tuple[int, ...]) -> Binding | None:
         """See :class:`Binder`."""
-        if name in self._present:
-            return Binding(name, (name,))
+        for stored in self._spellings(name):
+            if stored in self._present:
+                return Binding(name, (stored,))
         path, _, last = name.rpartition(".")
-        if last not in ("gate_up_proj", "down_proj") or not num_experts(self._config):
+        if last not in ("gate_up_proj", "down_proj") or not path.endswith(self._family.experts):
             return None
         found = self.experts(path, num_experts(self._config))
         if last == "down_proj":
@@ -76,20 +79,35 @@ class SafetensorsBinder:
 
     def experts(self, path: str, experts: int) -> ExpertsBinding:
         """See :class:`Binder`."""
-        if f"{path}.gate_up_proj" in self._present:
-            return ExpertsBinding(gate_up=(f"{path}.gate_up_proj",), down=(f"{path}.down_proj",))
-        for spelling in _EXPERT_SPELLINGS:
-            gate, up, down = (
-                tuple(f"{path}.{expert}.{part}.weight" for expert in range(experts))
-                for part in spelling
-            )
-            if gate[0] in self._present:
-                return self._complete(path, ExpertsBinding(gate, up, down))
+        for place in self._spellings(path):
+            if f"{place}.gate_up_proj" in self._present:
+                return self._complete(path, self._fused(place))
+            for spelling in _EXPERT_SPELLINGS:
+                gate, up, down = (
+                    tuple(f"{place}.{expert}.{part}.weight" for expert in range(experts))
+                    for part in spelling
+                )
+                if gate[0] in self._present:
+                    return self._complete(path, ExpertsBinding(gate, up, down))
         raise WeightsError.of(
             "KT410",
             f"the files have no weights of the experts at {path}",
-            facts=[f"looked for: {path}.0.gate_proj.weight, {path}.0.w1.weight"],
+            facts=[f"looked for: {path}.gate_up_proj, {path}.0.gate_proj.weight"],
             help="check the files with: kt inspect FOLDER",
+        )
+
+    def _fused(self, place: str) -> ExpertsBinding:
+        biases = {
+            part: (name,)
+            for part in ("gate_up_bias", "down_bias")
+            if (name := f"{place}.{part.removesuffix('_bias')}_proj_bias") in self._present
+        }
+        layout = {"layout": COLUMNS} if self._family.experts_in_columns else {}
+        return ExpertsBinding(
+            gate_up=(f"{place}.gate_up_proj",),
+            down=(f"{place}.down_proj",),
+            **biases,
+            **layout,
         )
 
     def _complete(self, path: str, binding: ExpertsBinding) -> ExpertsBinding:
@@ -103,6 +121,11 @@ class SafetensorsBinder:
             )
         return binding
 
+    def _spellings(self, name: str) -> tuple[str, ...]:
+        """The model's own name and those of the checkpoint's original code."""
+        renamed = (name.replace(*pair, 1) for pair in self._family.checkpoint_renames)
+        return tuple(dict.fromkeys((name, *renamed)))
+
     def wanted(self, name: str) -> str:
         """See :class:`Binder`."""
-        return name
+        return " or ".join(self._spellings(name))

@@ -1,7 +1,7 @@
 """The one module that knows transformers' own ways: configs, meta skeletons, caches, buffers.
 
-Everything else sees plain torch modules. Only public names are used; the supported range of versions
-is tested at both ends.
+Everything else sees plain torch modules. Only public names are used; the supported range of
+versions is tested at both ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def config_from_folder(folder: str | Path) -> Any:
             help="give the folder that holds config.json and the tokenizer files",
         )
     try:
-        config = AutoConfig.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+        config = AutoConfig.from_pretrained(
+            str(path), trust_remote_code=False, local_files_only=True
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WeightsError.of(
             "KT434",
@@ -67,9 +69,7 @@ def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:
 
     try:
         with torch.device("meta"), _no_weight_init():
-            model = AutoModelForCausalLM.from_config(
-                config, dtype=dtype, trust_remote_code=False
-            )
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise PlanError.of(
             "KT302",
@@ -77,7 +77,23 @@ def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:
             facts=[f"cause: {str(error).splitlines()[0] if str(error) else error!r}"],
             help="check config.json or the file's metadata: kt inspect FILE",
         ) from error
+    _keep_float32(model, config)
     return model.eval()
+
+
+def _keep_float32(model: nn.Module, config: Any) -> None:
+    """Widen what a family wants in float32; releases of transformers differ in what they widen."""
+    from kt_core.models.family import family_for_config
+
+    try:
+        endings = family_for_config(config).float32
+    except PlanError:  # an architecture of the caller's own; the plan will say that it is unknown
+        return
+    for module in model.modules():
+        for owner in (module._parameters, module._buffers):
+            for name, tensor in owner.items():
+                if tensor is not None and name.endswith(endings):
+                    tensor.data = tensor.data.float()
 
 
 @contextmanager
@@ -95,6 +111,11 @@ def rebuild_buffers(module: nn.Module, config: Any, device: torch.device) -> lis
     A model built under the meta device has no values in buffers that no file stores (rotary
     frequencies). They are computed again by building a fresh instance of the same class.
     """
+    for name, buffer in module.named_buffers(recurse=False):
+        scalar = getattr(module, f"scalar_{name}", None)
+        if buffer.is_meta and buffer.dim() == 0 and isinstance(scalar, int | float):
+            # A scaled embedding keeps the number beside the buffer it fills with it.
+            module._buffers[name] = torch.tensor(scalar, dtype=buffer.dtype, device=device)
     empty = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
     if not empty:
         return []

@@ -203,7 +203,10 @@ def _module(data: Mapping[str, Any]) -> ModulePlan:
     )
     if fields["experts"] is not None:
         fields["experts"] = ExpertsBinding(
-            **{part: tuple(names) for part, names in fields["experts"].items()}
+            **{
+                part: names if isinstance(names, str) else tuple(names)
+                for part, names in fields["experts"].items()
+            }
         )
     fields["types"] = tuple(fields["types"])
     return ModulePlan(**fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from kt_core.errors import WeightsError
-from kt_core.models.binding import COLUMNS, Binding, ExpertsBinding
+from kt_core.models.binding import COLUMNS, ROWS, Binding, ExpertsBinding
 from kt_core.models.family import Family, num_experts
 from kt_core.weights import WeightSource
 
@@ -56,10 +56,26 @@ class GgufBinder:
 _EXPERT_SPELLINGS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 
 
+# Endings of tensors that only quantised checkpoints have: scales that belong to other tensors.
+_SCALES = ("weight_scale_inv", "weight_scale", "_scales", "qzeros", "weight_packed")
+
+
 class SafetensorsBinder:
-    """Hugging Face checkpoints use transformers' names, but most store each expert by itself."""
+    """Hugging Face checkpoints use transformers' names, but most store each expert by itself.
+
+    Raises:
+        WeightsError: KT438 for a checkpoint whose values mean nothing without their scales.
+    """
 
     def __init__(self, source: WeightSource, family: Family, config: Any) -> None:
+        scale = next((name for name in source.tensors if name.endswith(_SCALES)), None)
+        if scale is not None:
+            raise WeightsError.of(
+                "KT438",
+                f"{source.path} is quantised (FP8, GPTQ, AWQ or MXFP4); kt reads that from GGUF only",
+                facts=[f"found: {scale}"],
+                help="use a GGUF file of the model, or a checkpoint in bfloat16",
+            )
         self._present = source.tensors
         self._family = family
         self._config = config
@@ -97,17 +113,16 @@ class SafetensorsBinder:
         )
 
     def _fused(self, place: str) -> ExpertsBinding:
-        biases = {
-            part: (name,)
-            for part in ("gate_up_bias", "down_bias")
-            if (name := f"{place}.{part.removesuffix('_bias')}_proj_bias") in self._present
-        }
-        layout = {"layout": COLUMNS} if self._family.experts_in_columns else {}
+        gate_up_bias, down_bias = (
+            (name,) if (name := f"{place}.{part}_bias") in self._present else ()
+            for part in ("gate_up_proj", "down_proj")
+        )
         return ExpertsBinding(
             gate_up=(f"{place}.gate_up_proj",),
             down=(f"{place}.down_proj",),
-            **biases,
-            **layout,
+            gate_up_bias=gate_up_bias,
+            down_bias=down_bias,
+            layout=COLUMNS if self._family.experts_in_columns else ROWS,
         )
 
     def _complete(self, path: str, binding: ExpertsBinding) -> ExpertsBinding:

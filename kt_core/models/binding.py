@@ -32,7 +32,7 @@ COLUMNS = "columns"
 class ExpertsBinding:
     """The stored tensors of a layer's experts: one stacked name each, or one name per expert.
 
-    Where a file stores gate and up as one tensor, ``gate_up`` is set instead of ``gate`` and ``up``.
+    Where a file stores gate and up as one tensor, only ``gate_up`` is set, not ``gate`` and ``up``.
     The same goes for the biases, which most families do not have. ``layout`` is :data:`ROWS` or
     :data:`COLUMNS`.
     """

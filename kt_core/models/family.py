@@ -95,14 +95,9 @@ class Family:
         gate, up, down = (
             _expert_tensors(block, part, experts, present) for part in ("gate", "up", "down")
         )
-        biases = {
-            f"{part}_bias": (name,)
-            for part in ("gate", "up", "down")
-            if (name := f"{block}.ffn_{part}_exps.bias") in present
-        }
         merged = f"{block}.ffn_gate_up_exps.weight"
         if not gate and down and merged in present:
-            return ExpertsBinding(gate_up=(merged,), down=down, **biases)
+            return ExpertsBinding(gate_up=(merged,), down=down)
         found = {"gate": gate, "up": up, "down": down}
         missing = [part for part, names in found.items() if not names]
         if missing:
@@ -115,7 +110,12 @@ class Family:
                 ],
                 help="check the file with: kt inspect FILE",
             )
-        return ExpertsBinding(gate, up, down, **biases)
+        gate_bias, up_bias, down_bias = (
+            _if_present(f"{block}.ffn_{part}_exps.bias", present) for part in found
+        )
+        return ExpertsBinding(
+            gate, up, down, gate_bias=gate_bias, up_bias=up_bias, down_bias=down_bias
+        )
 
     def _bind_fused(self, parameter: str, found: ExpertsBinding) -> Binding | None:
         """One of the fused parameters that transformers keeps a layer's experts in."""
@@ -136,6 +136,10 @@ class Family:
             return Binding(parameter, found.gate_up)
         together = "concat_rows" if len(found.gate) == 1 else "stack_gate_up"
         return Binding(parameter, found.gate + found.up, together)
+
+
+def _if_present(name: str, present: Present) -> tuple[str, ...]:
+    return (name,) if name in present else ()
 
 
 def _expert_tensors(block: str, part: str, experts: int, present: Present) -> tuple[str, ...]:
@@ -191,8 +195,8 @@ def family_for_gguf(metadata: Mapping[str, Any], tensors: Present, path: str) ->
     if name in WITHOUT_MODEL:
         raise WeightsError.of(
             "KT437",
-            f'{path} holds a model of the architecture "{name}", for which transformers has no class',
-            facts=[f"{name}: {WITHOUT_MODEL[name]}"],
+            f'transformers has no class for the architecture "{name}" of {path}',
+            facts=[WITHOUT_MODEL[name]],
             help="ask for the model in transformers; kt builds every model from its classes",
         )
     known = sorted({family.gguf for family in FAMILIES})

@@ -7,6 +7,7 @@ versions is tested at both ends.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -46,6 +47,9 @@ def config_from_folder(folder: str | Path) -> Any:
             help="give the folder that holds config.json and the tokenizer files",
         )
     try:
+        known = _same_model(json.loads((path / "config.json").read_bytes()))
+        if known is not None:
+            return known
         config = AutoConfig.from_pretrained(
             str(path), trust_remote_code=False, local_files_only=True
         )
@@ -57,6 +61,22 @@ def config_from_folder(folder: str | Path) -> Any:
             help="check the file; models with custom code are not supported",
         ) from error
     return config
+
+
+def _same_model(values: Any) -> Any:
+    """The config of a model that only its name keeps transformers from knowing (Kimi-K2)."""
+    from transformers import CONFIG_MAPPING
+
+    from kt_core.models.families import FAMILIES
+
+    name = values.get("model_type")
+    for family in FAMILIES:
+        if name in family.other_model_types and name not in CONFIG_MAPPING:
+            own = {key: value for key, value in values.items() if key != "auto_map"}
+            return CONFIG_MAPPING[family.model_type].from_dict(
+                {**own, "model_type": family.model_type}
+            )
+    return None
 
 
 def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:

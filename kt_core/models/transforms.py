@@ -128,7 +128,7 @@ def alternate(tensors: Tensors) -> PackedTensor:
 
 
 def alternate_columns(tensors: Tensors) -> PackedTensor:
-    """``gate`` and ``up`` ``(experts, out, in)`` as alternating columns ``(experts, in, 2 out)``."""
+    """``gate`` and ``up`` ``(experts, out, in)`` as columns in turn, ``(experts, in, 2 out)``."""
     return alternate([transposed([tensor]) for tensor in tensors])
 
 

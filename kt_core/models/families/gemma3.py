@@ -11,7 +11,7 @@ from kt_core.models.metadata import Metadata
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _PATTERN = 6
 _LARGEST = 62
-"""Layers of the 27B model, which alone scales attention by ``hidden_size / num_attention_heads``."""
+"""Layers of the 27B model; it alone scales attention by ``hidden_size / num_attention_heads``."""
 
 
 class Gemma3(Family):

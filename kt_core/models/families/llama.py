@@ -39,7 +39,6 @@ class InternLM2(Llama):
     """``internlm2`` files: InternLM2.5 with its fused projections taken apart is a Llama."""
 
     gguf = "internlm2"
-    other_model_types = ()
 
 
 def rotary_rows(parameter: str, config: Any) -> tuple[str, dict[str, Any]]:

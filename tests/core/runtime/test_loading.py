@@ -114,7 +114,9 @@ def test_llama3_rope_divisors_are_applied(tmp_path):
     writer.write_tensors_to_file()
     writer.close()
     plain = load(file, rules=None, dtype="float32", device="cpu").model.model.rotary_emb.inv_freq
-    changed = load(scaled, rules=None, dtype="float32", device="cpu").model.model.rotary_emb.inv_freq
+    changed = load(
+        scaled, rules=None, dtype="float32", device="cpu"
+    ).model.model.rotary_emb.inv_freq
     torch.testing.assert_close(changed * torch.from_numpy(divisors), plain)
 
 

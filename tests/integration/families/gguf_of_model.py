@@ -6,7 +6,7 @@ apart from each other, so that a mistake in one does not cancel a mistake in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,18 +37,29 @@ class Style:
 
 
 def write_gguf(
-    model: Any, path: Path, architecture: str, quantization: str = "F32", style: Style | None = None
+    model: Any,
+    path: Path,
+    architecture: str,
+    quantization: str = "F32",
+    style: Style | None = None,
+    *,
+    without: Collection[str] = (),
+    keys: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write ``model`` to ``path``; matrices whose rows divide into blocks get ``quantization``."""
+    """Write ``model`` to ``path``; matrices whose rows divide into blocks get ``quantization``.
+
+    To make damaged files: ``without`` are tensors to leave out, ``keys`` replace metadata.
+    """
     style = style or Style()
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
-    for key, value in metadata(config, architecture, style).items():
+    for key, value in (metadata(config, architecture, style) | dict(keys or {})).items():
         _add(writer, f"{architecture}.{key}", value)
     blocks = config.num_hidden_layers + style.ahead
     kind = gguf.GGMLQuantizationType[quantization]
     for name, values in tensors(model, architecture, style, blocks):
-        _write(writer, name, values, kind)
+        if name not in without:
+            _write(writer, name, values, kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

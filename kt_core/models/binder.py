@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from kt_core.errors import WeightsError
-from kt_core.models.binding import Binding, ExpertsBinding
+from kt_core.models.binding import COLUMNS, ROWS, Binding, ExpertsBinding
 from kt_core.models.family import Family, num_experts
 from kt_core.weights import WeightSource
 
@@ -20,14 +20,14 @@ class Binder(Protocol):
         """Bind the experts of the module at ``path``; raises ``WeightsError`` KT410."""
 
     def wanted(self, name: str) -> str:
-        """The stored name that was looked for, to say in an error."""
+        """The stored names that were looked for, to say in an error."""
 
 
 def make_binder(source: WeightSource, family: Family, config: Any) -> Binder:
     """Return the binder for a weight file's format."""
     if source.format == "gguf":
         return GgufBinder(source, family, config)
-    return SafetensorsBinder(source, config)
+    return SafetensorsBinder(source, family, config)
 
 
 class GgufBinder:
@@ -48,26 +48,45 @@ class GgufBinder:
 
     def wanted(self, name: str) -> str:
         """See :class:`Binder`."""
-        return self._family.gguf_name(name, self._config.num_hidden_layers) or name
+        names = self._family.gguf_names(name, self._config.num_hidden_layers)
+        return " or ".join(names) or name
 
 
 # How checkpoints spell one expert's gate, up and down projection.
 _EXPERT_SPELLINGS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 
 
-class SafetensorsBinder:
-    """Hugging Face checkpoints use transformers' names, but store each expert by itself."""
+# Endings of tensors that only quantised checkpoints have: scales that belong to other tensors.
+_SCALES = ("weight_scale_inv", "weight_scale", "_scales", "qzeros", "weight_packed")
 
-    def __init__(self, source: WeightSource, config: Any) -> None:
+
+class SafetensorsBinder:
+    """Hugging Face checkpoints use transformers' names, but most store each expert by itself.
+
+    Raises:
+        WeightsError: KT438 for a checkpoint whose values mean nothing without their scales.
+    """
+
+    def __init__(self, source: WeightSource, family: Family, config: Any) -> None:
+        scale = next((name for name in source.tensors if name.endswith(_SCALES)), None)
+        if scale is not None:
+            raise WeightsError.of(
+                "KT438",
+                f"{source.path} is quantised (FP8, GPTQ, AWQ or MXFP4); kt reads that from GGUF only",
+                facts=[f"found: {scale}"],
+                help="use a GGUF file of the model, or a checkpoint in bfloat16",
+            )
         self._present = source.tensors
+        self._family = family
         self._config = config
 
     def parameter(self, name: str, shape: tuple[int, ...]) -> Binding | None:
         """See :class:`Binder`."""
-        if name in self._present:
-            return Binding(name, (name,))
+        for stored in self._spellings(name):
+            if stored in self._present:
+                return Binding(name, (stored,))
         path, _, last = name.rpartition(".")
-        if last not in ("gate_up_proj", "down_proj") or not num_experts(self._config):
+        if last not in ("gate_up_proj", "down_proj") or not path.endswith(self._family.experts):
             return None
         found = self.experts(path, num_experts(self._config))
         if last == "down_proj":
@@ -76,20 +95,34 @@ class SafetensorsBinder:
 
     def experts(self, path: str, experts: int) -> ExpertsBinding:
         """See :class:`Binder`."""
-        if f"{path}.gate_up_proj" in self._present:
-            return ExpertsBinding(gate_up=(f"{path}.gate_up_proj",), down=(f"{path}.down_proj",))
-        for spelling in _EXPERT_SPELLINGS:
-            gate, up, down = (
-                tuple(f"{path}.{expert}.{part}.weight" for expert in range(experts))
-                for part in spelling
-            )
-            if gate[0] in self._present:
-                return self._complete(path, ExpertsBinding(gate, up, down))
+        for place in self._spellings(path):
+            if f"{place}.gate_up_proj" in self._present:
+                return self._complete(path, self._fused(place))
+            for spelling in _EXPERT_SPELLINGS:
+                gate, up, down = (
+                    tuple(f"{place}.{expert}.{part}.weight" for expert in range(experts))
+                    for part in spelling
+                )
+                if gate[0] in self._present:
+                    return self._complete(path, ExpertsBinding(gate, up, down))
         raise WeightsError.of(
             "KT410",
             f"the files have no weights of the experts at {path}",
-            facts=[f"looked for: {path}.0.gate_proj.weight, {path}.0.w1.weight"],
+            facts=[f"looked for: {path}.gate_up_proj, {path}.0.gate_proj.weight"],
             help="check the files with: kt inspect FOLDER",
+        )
+
+    def _fused(self, place: str) -> ExpertsBinding:
+        gate_up_bias, down_bias = (
+            (name,) if (name := f"{place}.{part}_bias") in self._present else ()
+            for part in ("gate_up_proj", "down_proj")
+        )
+        return ExpertsBinding(
+            gate_up=(f"{place}.gate_up_proj",),
+            down=(f"{place}.down_proj",),
+            gate_up_bias=gate_up_bias,
+            down_bias=down_bias,
+            layout=COLUMNS if self._family.experts_in_columns else ROWS,
         )
 
     def _complete(self, path: str, binding: ExpertsBinding) -> ExpertsBinding:
@@ -103,6 +136,11 @@ class SafetensorsBinder:
             )
         return binding
 
+    def _spellings(self, name: str) -> tuple[str, ...]:
+        """The model's own name and those of the checkpoint's original code."""
+        renamed = (name.replace(*pair, 1) for pair in self._family.checkpoint_renames)
+        return tuple(dict.fromkeys((name, *renamed)))
+
     def wanted(self, name: str) -> str:
         """See :class:`Binder`."""
-        return name
+        return " or ".join(self._spellings(name))

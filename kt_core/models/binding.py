@@ -21,20 +21,43 @@ class Binding:
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
+ROWS = "rows"
+"""Each expert's weights are ``(out, in)``; a fused gate and up stand one above the other."""
+
+COLUMNS = "columns"
+"""transformers' gpt-oss: weights are ``(in, out)``, and gate and up columns alternate."""
+
+
 @dataclass(frozen=True)
 class ExpertsBinding:
     """The stored tensors of a layer's experts: one stacked name each, or one name per expert.
 
-    ``gate_up`` is set, and ``gate`` and ``up`` are empty, where a file stores the two as one tensor
-    whose second dimension is gate rows followed by up rows.
+    Where a file stores gate and up as one tensor, only ``gate_up`` is set, not ``gate`` and ``up``.
+    The same goes for the biases, which most families do not have. ``layout`` is :data:`ROWS` or
+    :data:`COLUMNS`.
     """
 
     gate: tuple[str, ...] = ()
     up: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
     gate_up: tuple[str, ...] = ()
+    gate_bias: tuple[str, ...] = ()
+    up_bias: tuple[str, ...] = ()
+    down_bias: tuple[str, ...] = ()
+    gate_up_bias: tuple[str, ...] = ()
+    layout: str = ROWS
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names of the matrices."""
+        return (*self.gate, *self.up, *self.gate_up, *self.down)
+
+    @property
+    def biases(self) -> tuple[str, ...]:
+        """Names of the biases."""
+        return (*self.gate_bias, *self.up_bias, *self.gate_up_bias, *self.down_bias)
 
     @property
     def tensors(self) -> tuple[str, ...]:
         """All names."""
-        return (*self.gate, *self.up, *self.gate_up, *self.down)
+        return self.weights + self.biases

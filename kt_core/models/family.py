@@ -2,74 +2,103 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from kt_core.errors import PlanError, WeightsError
 from kt_core.models.binding import Binding, ExpertsBinding
 from kt_core.models.metadata import Metadata
+from kt_core.models.names import Spellings, block_of, stored_names
+from kt_core.weights import TensorInfo
 
-_LAYER = re.compile(r"^model\.layers\.(\d+)\.")
+Present = Mapping[str, TensorInfo]
+"""The tensors of a file by name."""
 
 
 class Family:
     """Adapter of one architecture. Subclasses are data plus what cannot be data.
 
     ``gguf`` is the file's ``general.architecture``, ``model_type`` transformers' name for it and
-    ``architectures`` the causal-LM classes it serves.
+    ``architectures`` the causal-LM classes it serves; what a GGUF holds becomes the first of them.
+    ``other_model_types`` are further types of Hugging Face folders with the same parameters.
     """
 
     gguf: ClassVar[str]
     model_type: ClassVar[str]
     architectures: ClassVar[tuple[str, ...]]
+    other_model_types: ClassVar[tuple[str, ...]] = ()
 
-    # Parameters that hold a layer's experts as one fused tensor, by the end of their path.
-    experts_gate_up: ClassVar[str] = "mlp.experts.gate_up_proj"
-    experts_down: ClassVar[str] = "mlp.experts.down_proj"
+    # Names that gguf's table does not have, by the path inside a layer.
+    spellings: ClassVar[Spellings] = {}
+    # How checkpoints of the original code call a part of the path: transformers' word -> theirs.
+    checkpoint_renames: ClassVar[tuple[tuple[str, str], ...]] = ()
+    # Parameters and buffers that keep float32 whatever the model's dtype: small sums decide there.
+    float32: ClassVar[tuple[str, ...]] = ("e_score_correction_bias",)
 
-    def config(self, metadata: Metadata, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    # The module that holds a layer's experts, and how transformers lays their weights out.
+    experts: ClassVar[str] = "mlp.experts"
+    experts_in_columns: ClassVar[bool] = False
+
+    def serves(self, metadata: Metadata, tensors: Present) -> bool:
+        """Whether a file of the architecture ``gguf`` is this family's; several may share one."""
+        return True
+
+    def config(self, metadata: Metadata, tensors: Present) -> dict[str, Any]:
         """Return the keyword arguments of transformers' config class."""
         raise NotImplementedError
 
-    def gguf_name(self, parameter: str, layers: int) -> str | None:
-        """Translate a parameter's path into the name of a stored tensor, or ``None``."""
-        return _name_map(self.gguf, layers).get(parameter)
+    def transform(self, parameter: str, config: Any) -> tuple[str, dict[str, Any]]:
+        """Say what turns the one stored tensor of ``parameter`` into it."""
+        return "as_is", {}
+
+    def gguf_names(self, parameter: str, layers: int) -> tuple[str, ...]:
+        """Return every name ``parameter`` may have in a file, the preferred one first."""
+        path, _, name = parameter.rpartition(".")
+        if path.endswith(f".{self.experts}"):
+            kind = "bias" if name.endswith("_bias") else "weight"
+            parts = ("down",) if name.startswith("down") else ("gate", "up")
+            return tuple(f"{block_of(path)}.ffn_{part}_exps.{kind}" for part in parts)
+        return stored_names(self.gguf, parameter, layers, self.spellings)
 
     def hf_names(self, parameters: Iterable[str], layers: int) -> dict[str, str]:
         """Return stored name -> parameter path for the ``parameters`` a model really has.
 
-        Several spellings lead to one stored name, so the way back needs the model.
+        Several spellings lead to one parameter, and one spelling to different parameters in
+        different models, so the way back needs the model.
         """
-        table = _name_map(self.gguf, layers)
-        return {table[name]: name for name in parameters if name in table}
+        return {stored: name for name in parameters for stored in self.gguf_names(name, layers)}
 
     def bind(
-        self, parameter: str, shape: tuple[int, ...], config: Any, present: Collection[str]
+        self, parameter: str, shape: tuple[int, ...], config: Any, present: Present
     ) -> Binding | None:
         """Say which stored tensors make ``parameter``; ``None`` if the file holds none of them."""
-        if parameter.endswith((self.experts_gate_up, self.experts_down)):
-            return self._bind_fused_experts(parameter, config, present)
-        name = self.gguf_name(parameter, config.num_hidden_layers)
-        if name is None or name not in present:
-            return None
-        return Binding(parameter, (name,))
+        path = parameter.rpartition(".")[0]
+        if path.endswith(f".{self.experts}"):
+            return self._bind_fused(
+                parameter, self.bind_experts(path, num_experts(config), present)
+            )
+        for stored in self.gguf_names(parameter, config.num_hidden_layers):
+            if stored in present:
+                transform, args = self.transform(parameter, config)
+                if transform == "as_is" and _differs_by_ones(shape, present[stored].shape):
+                    transform, args = "squeezed", {"shape": list(shape)}
+                return Binding(parameter, (stored,), transform, args)
+        return None
 
-    def bind_experts(self, path: str, experts: int, present: Collection[str]) -> ExpertsBinding:
+    def bind_experts(self, path: str, experts: int, present: Present) -> ExpertsBinding:
         """Say which stored tensors hold the experts of the module at ``path``.
 
         Raises:
             WeightsError: KT410, naming what was looked for.
         """
-        layer = _LAYER.match(path + ".")
-        block = f"blk.{layer[1]}" if layer else path
-        found = {}
-        for part in ("gate", "up", "down"):
-            found[part] = self._expert_tensors(block, part, experts, present)
+        block = block_of(path)
+        gate, up, down = (
+            _expert_tensors(block, part, experts, present) for part in ("gate", "up", "down")
+        )
         merged = f"{block}.ffn_gate_up_exps.weight"
-        if not found["gate"] and merged in present:
-            return ExpertsBinding(gate_up=(merged,), down=found["down"])
+        if not gate and down and merged in present:
+            return ExpertsBinding(gate_up=(merged,), down=down)
+        found = {"gate": gate, "up": up, "down": down}
         missing = [part for part, names in found.items() if not names]
         if missing:
             raise WeightsError.of(
@@ -81,31 +110,59 @@ class Family:
                 ],
                 help="check the file with: kt inspect FILE",
             )
-        return ExpertsBinding(found["gate"], found["up"], found["down"])
+        gate_bias, up_bias, down_bias = (
+            _if_present(f"{block}.ffn_{part}_exps.bias", present) for part in found
+        )
+        return ExpertsBinding(
+            gate, up, down, gate_bias=gate_bias, up_bias=up_bias, down_bias=down_bias
+        )
 
-    def _expert_tensors(
-        self, block: str, part: str, experts: int, present: Collection[str]
-    ) -> tuple[str, ...]:
-        stacked = f"{block}.ffn_{part}_exps.weight"
-        if stacked in present:
-            return (stacked,)
-        each = tuple(f"{block}.ffn_{part}.{expert}.weight" for expert in range(experts))
-        return each if each[0] in present else ()
-
-    def _bind_fused_experts(
-        self, parameter: str, config: Any, present: Collection[str]
-    ) -> Binding | None:
-        path = parameter.rpartition(".")[0]
-        found = self.bind_experts(path, num_experts(config), present)
-        if parameter.endswith(self.experts_down):
-            stacked = len(found.down) == 1
-            return Binding(parameter, found.down, "as_is" if stacked else "stack")
+    def _bind_fused(self, parameter: str, found: ExpertsBinding) -> Binding | None:
+        """One of the fused parameters that transformers keeps a layer's experts in."""
+        name = parameter.rpartition(".")[2]
+        if name.endswith("_bias"):
+            if name.startswith("down"):
+                return Binding(parameter, found.down_bias) if found.down_bias else None
+            pair = found.gate_bias + found.up_bias
+            return Binding(parameter, pair, "alternate") if len(pair) == 2 else None
+        if name.startswith("down"):
+            if self.experts_in_columns:
+                return Binding(parameter, found.down, "transposed")
+            return Binding(parameter, found.down, "as_is" if len(found.down) == 1 else "stack")
+        if self.experts_in_columns:
+            pair = found.gate + found.up
+            return Binding(parameter, pair, "alternate_columns") if len(pair) == 2 else None
         if found.gate_up:
             return Binding(parameter, found.gate_up)
-        stacked = len(found.gate) == 1
-        return Binding(
-            parameter, found.gate + found.up, "concat_rows" if stacked else "stack_gate_up"
+        together = "concat_rows" if len(found.gate) == 1 else "stack_gate_up"
+        return Binding(parameter, found.gate + found.up, together)
+
+
+def _if_present(name: str, present: Present) -> tuple[str, ...]:
+    return (name,) if name in present else ()
+
+
+def _expert_tensors(block: str, part: str, experts: int, present: Present) -> tuple[str, ...]:
+    stacked = f"{block}.ffn_{part}_exps.weight"
+    if stacked in present:
+        return (stacked,)
+    each = tuple(f"{block}.ffn_{part}.{expert}.weight" for expert in range(experts))
+    if not each or each[0] not in present:
+        return ()
+    missing = [name for name in each if name not in present]
+    if missing:
+        raise WeightsError.of(
+            "KT410",
+            f"{len(missing)} of the {experts} experts of {block} are missing",
+            facts=[f"missing: {', '.join(missing[:4])}"],
+            help="the file is incomplete; get it again",
         )
+    return each
+
+
+def _differs_by_ones(shape: tuple[int, ...], stored: tuple[int, ...]) -> bool:
+    """Whether the shapes are unlike, but alike without dimensions of size one."""
+    return shape != stored and [n for n in shape if n > 1] == [n for n in stored if n > 1]
 
 
 def num_experts(config: Any) -> int:
@@ -117,39 +174,36 @@ def num_experts(config: Any) -> int:
     return 0
 
 
-@lru_cache(maxsize=4)
-def _name_map(gguf_architecture: str, layers: int) -> dict[str, str]:
-    """Parameter path -> stored name, from gguf's own table of every project's spelling."""
-    import gguf
-
-    numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
-    table = gguf.get_tensor_name_map(numbers[gguf_architecture], layers)
-    return {
-        key + suffix: stored + suffix
-        for key, (_, stored) in table.mapping.items()
-        for suffix in (".weight", ".bias")
-    }
-
-
-def family_for_gguf(source_metadata: Mapping[str, Any], path: str) -> Family:
+def family_for_gguf(metadata: Mapping[str, Any], tensors: Present, path: str) -> Family:
     """Find the adapter for a file.
 
     Raises:
+<<<<<<< HEAD
         WeightsError: KT463 for an architecture kt has no adapter for.
+=======
+        WeightsError: KT430 for a file without an architecture, KT433 for one kt has no adapter for.
+>>>>>>> families
     """
-    from kt_core.models.families import FAMILIES
+    from kt_core.models.families import FAMILIES, WITHOUT_MODEL
 
-    name = source_metadata.get("general.architecture")
-    for family in FAMILIES:
-        if family.gguf == name:
-            return family
-    known = sorted({family.gguf for family in FAMILIES})
+    name = metadata.get("general.architecture")
     if name is None:
         raise WeightsError.of(
             "KT460",
             f'{path} has no "general.architecture" in its metadata',
             help="give a model file, not a vocabulary, adapter or projector file",
         )
+    for family in FAMILIES:
+        if family.gguf == name and family.serves(Metadata(metadata, name, path), tensors):
+            return family
+    if name in WITHOUT_MODEL:
+        raise WeightsError.of(
+            "KT437",
+            f'transformers has no class for the architecture "{name}" of {path}',
+            facts=[WITHOUT_MODEL[name]],
+            help="ask for the model in transformers; kt builds every model from its classes",
+        )
+    known = sorted({family.gguf for family in FAMILIES})
     raise WeightsError.of(
         "KT463",
         f'{path} holds a model of the architecture "{name}", which kt does not know',
@@ -166,9 +220,12 @@ def family_for_config(config: Any) -> Family:
     """
     from kt_core.models.families import FAMILIES
 
-    wanted = tuple(getattr(config, "architectures", None) or ())
+    wanted = set(getattr(config, "architectures", None) or ())
     for family in FAMILIES:
-        if family.model_type == config.model_type or set(wanted) & set(family.architectures):
+        if wanted & set(family.architectures):
+            return family
+    for family in FAMILIES:
+        if config.model_type in (family.model_type, *family.other_model_types):
             return family
     raise PlanError.of(
         "KT301",

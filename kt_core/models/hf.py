@@ -1,12 +1,13 @@
 """The one module that knows transformers' own ways: configs, meta skeletons, caches, buffers.
 
-Everything else sees plain torch modules. Only public names are used; the supported range of versions
-is tested at both ends.
+Everything else sees plain torch modules. Only public names are used; the supported range of
+versions is tested at both ends.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -46,6 +47,12 @@ def config_from_folder(folder: str | Path) -> Any:
             help="give the folder that holds config.json and the tokenizer files",
         )
     try:
+<<<<<<< HEAD
+=======
+        known = _same_model(json.loads((path / "config.json").read_bytes()))
+        if known is not None:
+            return known
+>>>>>>> families
         config = AutoConfig.from_pretrained(
             str(path), trust_remote_code=False, local_files_only=True
         )
@@ -59,6 +66,22 @@ def config_from_folder(folder: str | Path) -> Any:
     return config
 
 
+def _same_model(values: Any) -> Any:
+    """The config of a model that only its name keeps transformers from knowing (Kimi-K2)."""
+    from transformers import CONFIG_MAPPING
+
+    from kt_core.models.families import FAMILIES
+
+    name = values.get("model_type")
+    for family in FAMILIES:
+        if name in family.other_model_types and name not in CONFIG_MAPPING:
+            own = {key: value for key, value in values.items() if key != "auto_map"}
+            return CONFIG_MAPPING[family.model_type].from_dict(
+                {**own, "model_type": family.model_type}
+            )
+    return None
+
+
 def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:
     """Build the causal-LM model of ``config`` on the meta device: shapes, no memory.
 
@@ -69,9 +92,13 @@ def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:
 
     try:
         with torch.device("meta"), _no_weight_init():
+<<<<<<< HEAD
             model: nn.Module = AutoModelForCausalLM.from_config(
                 config, dtype=dtype, trust_remote_code=False
             )
+=======
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+>>>>>>> families
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise PlanError.of(
             "KT302",
@@ -79,7 +106,23 @@ def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:
             facts=[f"cause: {str(error).splitlines()[0] if str(error) else error!r}"],
             help="check config.json or the file's metadata: kt inspect FILE",
         ) from error
+    _keep_float32(model, config)
     return model.eval()
+
+
+def _keep_float32(model: nn.Module, config: Any) -> None:
+    """Widen what a family wants in float32; releases of transformers differ in what they widen."""
+    from kt_core.models.family import family_for_config
+
+    try:
+        endings = family_for_config(config).float32
+    except PlanError:  # an architecture of the caller's own; the plan will say that it is unknown
+        return
+    for module in model.modules():
+        for owner in (module._parameters, module._buffers):
+            for name, tensor in owner.items():
+                if tensor is not None and name.endswith(endings):
+                    tensor.data = tensor.data.float()
 
 
 @contextmanager
@@ -97,6 +140,11 @@ def rebuild_buffers(module: nn.Module, config: Any, device: torch.device) -> lis
     A model built under the meta device has no values in buffers that no file stores (rotary
     frequencies). They are computed again by building a fresh instance of the same class.
     """
+    for name, buffer in module.named_buffers(recurse=False):
+        scalar = getattr(module, f"scalar_{name}", None)
+        if buffer.is_meta and buffer.dim() == 0 and isinstance(scalar, int | float):
+            # A scaled embedding keeps the number beside the buffer it fills with it.
+            module._buffers[name] = torch.tensor(scalar, dtype=buffer.dtype, device=device)
     empty = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
     if not empty:
         return []

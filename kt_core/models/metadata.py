@@ -1,14 +1,22 @@
-"""Typed access to a model file's metadata, with one coded error for whatever is wrong with a key."""
+"""Typed access to a model file's metadata, with one coded error for whatever is wrong in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from kt_core.errors import WeightsError
 
 _LARGEST_COUNT = 1 << 24
 """No hyperparameter of a real model (layers, width, vocabulary, experts) comes near 16 million."""
+
+
+def _as_written(value: float) -> float:
+    """Files hold float32: return the decimal it came from, ``1e-06``, not ``9.99999997e-07``."""
+    narrow = np.float32(value)
+    return float(str(narrow)) if float(narrow) == value else value
 
 
 class Metadata:
@@ -39,7 +47,7 @@ class Metadata:
             raise self._wrong(key, value, "must be a number")
         if not 0 < float(value) < float("inf"):
             raise self._wrong(key, value, "must be positive and finite")
-        return float(value)
+        return _as_written(float(value))
 
     def flag(self, key: str, default: bool) -> bool:
         """A boolean."""
@@ -70,6 +78,16 @@ class Metadata:
     def wrong(self, key: str, why: str) -> WeightsError:
         """The error for a key whose value does not fit another one."""
         return self._wrong(key, self.values.get(self._full(key)), why)
+
+    def choice(self, key: str, known: Mapping[int, str], default: str) -> str:
+        """A number that stands for a word."""
+        value = self._value(key, -1)
+        if value == -1:
+            return default
+        if isinstance(value, bool) or value not in known:
+            words = ", ".join(f"{number} ({word})" for number, word in known.items())
+            raise self._wrong(key, value, f"must be one of {words}")
+        return known[value]
 
     def _full(self, key: str) -> str:
         return f"{self.architecture}.{key}"

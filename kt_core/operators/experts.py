@@ -59,7 +59,8 @@ class Experts(PhasedOperator):
             PlanError: KT312 for one that no kernel knows.
         """
         if config.model_type == "gpt_oss":
-            return Activation("swiglu_oai", 1.702, float(getattr(config, "swiglu_limit", 7.0)))
+            alpha = float(getattr(config, "swiglu_alpha", 1.702))
+            return Activation("swiglu_oai", alpha, float(getattr(config, "swiglu_limit", 7.0)))
         name = config.hidden_act
         if name not in _ACTIVATIONS:
             raise PlanError.of(

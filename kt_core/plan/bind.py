@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,22 +12,31 @@ from torch import nn
 from kt_core.errors import KtError, PlanError
 from kt_core.models.binder import Binder, make_binder
 from kt_core.models.binding import Binding, ExpertsBinding
-from kt_core.models.family import family_for_config
+from kt_core.models.family import Family, family_for_config, family_for_gguf
 from kt_core.models.hf import tied_parameters
+from kt_core.models.transforms import TRANSFORMS, result_type
 from kt_core.plan.skeleton import ModuleInfo, ParameterInfo
 from kt_core.registry.specs import EXPERTS
 from kt_core.weights import TensorInfo, WeightSource
+<<<<<<< HEAD
+=======
+from kt_core.weights.tensor import packed_shape
+>>>>>>> families
 from kt_core.weights.text import nearest
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What the weights of one module come from. ``infos`` are the tensors, each once."""
+    """What the weights of one module come from. ``infos`` are the tensors, each once.
+
+    ``presented`` are the matrices as a kernel will get them, after their transforms.
+    """
 
     bindings: tuple[Binding, ...] = ()
     experts: ExpertsBinding | None = None
     infos: tuple[TensorInfo, ...] = ()
     tied_to: str | None = None
+    presented: tuple[TensorInfo, ...] = ()
 
 
 class ModuleBinder:
@@ -37,7 +47,7 @@ class ModuleBinder:
         self._tied = tied_parameters(model)
         self._file: tuple[WeightSource, Binder] | None = None
         if source is not None:
-            self._file = (source, make_binder(source, family_for_config(config), config))
+            self._file = (source, make_binder(source, _family(config, source), config))
 
     def bind(self, module: ModuleInfo, kernel_kind: str | None) -> Bound:
         """Bind all parameters of ``module``.
@@ -58,7 +68,8 @@ class ModuleBinder:
             binder.parameter(b.parameter, ()) for b in bindings if b.parameter in self._tied
         ):
             return Bound(bindings, None, _infos(source, bindings), tied)
-        return Bound(bindings, None, _infos(source, bindings))
+        presented = _presented(module, bindings, source) if kernel_kind is not None else ()
+        return Bound(bindings, None, _infos(source, bindings), presented=presented)
 
     def _tie_of(self, module: ModuleInfo) -> str | None:
         names = (f"{module.path}.{parameter.name}" for parameter in module.parameters)
@@ -88,25 +99,45 @@ class ModuleBinder:
         return tuple(bindings)
 
     def _bind_experts(self, module: ModuleInfo, source: WeightSource, binder: Binder) -> Bound:
-        fused = [parameter for parameter in module.parameters if len(parameter.shape) == 3]
+        matrices = [parameter for parameter in module.parameters if len(parameter.shape) == 3]
         biases = [parameter for parameter in module.parameters if len(parameter.shape) == 2]
-        if not fused:
+        if not matrices:
             raise PlanError.of(
                 "KT311",
                 f"{module.path}, a {module.class_name}, has no fused expert weights",
                 help="match the module that holds the experts, e.g. name: mlp\\.experts$",
             )
-        experts = binder.experts(module.path, fused[0].shape[0])
-        infos = tuple(source.tensors[name] for name in experts.tensors)
-        stored, wanted = sum(i.numel for i in infos), sum(p.numel for p in fused)
-        if stored != wanted:
-            raise PlanError.of(
-                "KT313",
-                f"the experts of {module.path} hold {wanted} values, the file's tensors {stored}",
-                facts=[f"{info.name}: {list(info.shape)}" for info in infos[:3]],
-                help="the weights belong to another model, or the configuration to another file",
-            )
-        return Bound(self._bind_parameters(module, biases, source, binder), experts, infos)
+        experts = binder.experts(module.path, matrices[0].shape[0])
+        infos = tuple(source.tensors[name] for name in experts.weights)
+        small = tuple(source.tensors[name] for name in experts.biases)
+        if biases and not small:
+            raise _missing([f"{module.path}.{b.name}" for b in biases], source, binder)
+        for what, found, parameters in (("weights", infos, matrices), ("biases", small, biases)):
+            stored, wanted = sum(i.numel for i in found), sum(p.numel for p in parameters)
+            if stored != wanted:
+                raise PlanError.of(
+                    "KT313",
+                    f"the {what} of {module.path} are {wanted} values, in the file {stored}",
+                    facts=[f"{info.name}: {list(info.shape)}" for info in found[:3]],
+                    help="the weights belong to another model, or the configuration does",
+                )
+        return Bound((), experts, infos + small, presented=infos)
+
+
+def _family(config: Any, source: WeightSource) -> Family:
+    """The adapter of the file where it names its architecture, else the configuration's."""
+    by_config = family_for_config(config)
+    if source.format != "gguf":
+        return by_config
+    by_file = family_for_gguf(source.metadata, source.tensors, source.path)
+    if by_file.model_type != by_config.model_type:
+        raise PlanError.of(
+            "KT304",
+            f"the configuration is of a {by_config.model_type} model, {source.path} holds a "
+            f"{by_file.model_type} model",
+            help="give the folder that belongs to the file, or leave --model out",
+        )
+    return by_file
 
 
 def _infos(source: WeightSource, bindings: Sequence[Binding]) -> tuple[TensorInfo, ...]:
@@ -114,12 +145,30 @@ def _infos(source: WeightSource, bindings: Sequence[Binding]) -> tuple[TensorInf
     return tuple(source.tensors[name] for name in names)
 
 
+def _presented(
+    module: ModuleInfo, bindings: Sequence[Binding], source: WeightSource
+) -> tuple[TensorInfo, ...]:
+    """What a kernel gets for each parameter: its shape, and its type after the transform."""
+    shapes = {parameter.name: parameter for parameter in module.parameters}
+    found = []
+    for binding in bindings:
+        stored = [source.tensors[name] for name in binding.tensors]
+        if binding.transform == "as_is":
+            found.append(stored[0])
+            continue
+        shape = shapes[binding.parameter.rpartition(".")[2]].shape
+        kind = result_type(binding.transform, stored)
+        nbytes = math.prod(packed_shape(shape, kind))
+        found.append(TensorInfo(binding.parameter, shape, kind, 0, nbytes))
+    return tuple(found)
+
+
 def _check_shape(
     full: str, parameter: ParameterInfo, binding: Binding, source: WeightSource
 ) -> None:
     infos = [source.tensors[name] for name in binding.tensors]
     stored = sum(info.numel for info in infos)
-    whole = binding.transform in ("as_is", "unpermute_rope")
+    whole = TRANSFORMS[binding.transform].same_shape
     if stored != parameter.numel or (whole and infos[0].shape != parameter.shape):
         raise PlanError.of(
             "KT313",

@@ -202,9 +202,11 @@ def _module(data: Mapping[str, Any]) -> ModulePlan:
         for b in fields["bindings"]
     )
     if fields["experts"] is not None:
-        fields["experts"] = ExpertsBinding(
-            **{part: tuple(names) for part, names in fields["experts"].items()}
-        )
+        parts: dict[str, Any] = {
+            part: names if isinstance(names, str) else tuple(names)
+            for part, names in fields["experts"].items()
+        }
+        fields["experts"] = ExpertsBinding(**parts)
     fields["types"] = tuple(fields["types"])
     return ModulePlan(**fields)
 

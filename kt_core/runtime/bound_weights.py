@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
+from kt_core.models.binding import COLUMNS, ExpertsBinding
 from kt_core.models.transforms import apply
 from kt_core.operators.kernel import ExpertsWeights
 from kt_core.operators.operator import ModuleWeights
@@ -27,29 +29,49 @@ class BoundWeights(ModuleWeights):
         if binding is None:
             return None
         tensors = [self._source.tensor(name) for name in binding.tensors]
-        return apply(binding.transform, tensors, dict(binding.args))
+        return apply(binding.transform, tensors, binding.args)
 
     def experts(self) -> ExpertsWeights:
         """See :class:`ModuleWeights`."""
         binding = self._plan.experts
         if binding is None:
             raise LookupError(self._plan.path)
-        gate, up = self._each(binding.gate), self._each(binding.up)
-        if binding.gate_up:
+        gate, up, down = (self._each(names) for names in (binding.gate, binding.up, binding.down))
+        if binding.layout == COLUMNS:
+            fused = [_upright(tensor) for tensor in self._each(binding.gate_up)]
+            gate = [tensor.rows(np.arange(0, tensor.shape[0], 2)) for tensor in fused]
+            up = [tensor.rows(np.arange(1, tensor.shape[0], 2)) for tensor in fused]
+            down = [_upright(tensor) for tensor in down]
+        elif binding.gate_up:
             fused = self._each(binding.gate_up)
             half = fused[0].shape[0] // 2
             gate = [tensor.rows(slice(0, half)) for tensor in fused]
             up = [tensor.rows(slice(half, None)) for tensor in fused]
-        return ExpertsWeights(gate, up, self._each(binding.down), **self._biases())
+        return ExpertsWeights(gate, up, down, *self._biases(binding))
 
     def _each(self, names: Sequence[str]) -> list[PackedTensor]:
         if len(names) == 1:
             return self._source.tensor(names[0]).unstack()
         return [self._source.tensor(name) for name in names]
 
-    def _biases(self) -> dict[str, torch.Tensor]:
-        return {
-            name: tensor.to_torch(torch.float32)
-            for name in ("gate_bias", "up_bias", "down_bias")
-            if (tensor := self.packed(name)) is not None
-        }
+    def _biases(self, binding: ExpertsBinding) -> tuple[torch.Tensor | None, ...]:
+        """Gate, up and down biases ``(experts, width)`` in float32."""
+        gate, up, both, down = (
+            self._source.tensor(names[0]).to_torch(torch.float32) if names else None
+            for names in (
+                binding.gate_bias,
+                binding.up_bias,
+                binding.gate_up_bias,
+                binding.down_bias,
+            )
+        )
+        if both is not None and binding.layout == COLUMNS:
+            gate, up = both[:, 0::2].contiguous(), both[:, 1::2].contiguous()
+        elif both is not None:
+            gate, up = (half.contiguous() for half in both.chunk(2, dim=1))
+        return gate, up, down
+
+
+def _upright(tensor: PackedTensor) -> PackedTensor:
+    """``(in, out)`` to ``(out, in)``."""
+    return apply("transposed", [tensor], {})

@@ -196,7 +196,7 @@ def _config(source: WeightSource | None, folder: str | None) -> Any:
             "safetensors carry no configuration",
             help="give the folder that holds config.json, or --model DIR",
         )
-    family = family_for_gguf(source.metadata, source.path)
+    family = family_for_gguf(source.metadata, source.tensors, source.path)
     metadata = Metadata(source.metadata, family.gguf, source.path)
     values = family.config(metadata, source.tensors)
     return config_from_values(family.model_type, family.architectures[:1], values)

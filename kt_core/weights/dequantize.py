@@ -96,16 +96,17 @@ def to_torch(
         return out
     layout = LAYOUTS[tensor.type]
     step = _STAGE // layout.block_size * layout.block_bytes
+    buffer = np.empty(0 if plain else min(_STAGE, out.numel()), np.float32)
     for first in range(0, len(data), step):
         piece = data[first : first + step]
-        if formula is None:
-            staged = _copied(piece, tensor.type, stored)
-        else:
-            values = np.empty(len(piece) // layout.block_bytes * layout.block_size, np.float32)
-            _compute(formula, tensor.type, piece, values)
-            staged = torch.from_numpy(values)
         start = first // layout.block_bytes * layout.block_size
-        flat[start : start + len(staged)].copy_(staged)
+        target = flat[start : start + _STAGE]
+        if formula is None:
+            target.copy_(_copied(piece, tensor.type, stored))
+        else:
+            values = buffer[: len(target)]
+            _compute(formula, tensor.type, piece, values)
+            target.copy_(torch.from_numpy(values))
     return out
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     import torch
 
 _SLICE = 1 << 18  # values at a time: 1 MiB of float32, which stays in the L2 cache
-_DEVICE_SLICE = 1 << 22  # copies to another device are worth more at a time
+_STAGE = 1 << 21  # values converted by torch at a time, enough to be worth its threads
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
+Formula = Callable[[Bytes], npt.NDArray[Any]]
 
 _NUMPY = {
     QuantType.F32: "<f4",
@@ -69,14 +70,9 @@ def dequantize(tensor: PackedTensor) -> Floats:
     Equal to ``gguf.quants.dequantize`` bit for bit. 64-bit values are rounded to float32. Raises
     ``WeightsError`` KT420 for a type whose formula is not known.
     """
+    formula = _formula(tensor)
     out = np.empty(tensor.shape, np.float32)
-    flat = out.reshape(-1)
-    if tensor.type in _NUMPY:  # numpy converts in one pass and in small pieces of its own
-        with np.errstate(all="ignore"):
-            flat[...] = np.ascontiguousarray(tensor.data).reshape(-1).view(_NUMPY[tensor.type])
-        return out
-    for start, values in _float_slices(tensor, _SLICE):
-        flat[start : start + len(values)] = values
+    _compute(formula, tensor.type, _flat(tensor), out.reshape(-1))
     return out
 
 
@@ -88,50 +84,64 @@ def to_torch(
 
     plain = tensor.type in PLAIN
     stored: torch.dtype = getattr(torch, _TORCH[tensor.type]) if plain else torch.float32
-    if not plain:
-        _formula(tensor)  # fail before the result is allocated
+    formula = None if plain else _formula(tensor)  # fail before the result is allocated
     out = torch.empty(tensor.shape, dtype=dtype or stored, device=device)
     flat = out.view(-1)
-    data = np.ascontiguousarray(tensor.data).reshape(-1)
-    size = _SLICE if out.device.type == "cpu" else _DEVICE_SLICE
-    if not plain:
-        for start, values in _float_slices(tensor, size):
-            flat[start : start + len(values)].copy_(torch.from_numpy(values))
-    elif out.dtype == stored and out.device.type == "cpu" and tensor.type is not QuantType.BOOL:
-        flat.view(torch.uint8).numpy()[...] = data
-    else:
-        width = LAYOUTS[tensor.type].block_bytes
-        for start in range(0, out.numel(), size):
-            # A copy of the slice: torch must not see, and could not write, the mapped file.
-            piece = data[start * width : (start + size) * width].copy()
-            if tensor.type is QuantType.BOOL:
-                np.not_equal(piece, 0, out=piece, casting="unsafe")
-            source = torch.from_numpy(piece).view(stored)
-            flat[start : start + len(source)].copy_(source)
+    data = _flat(tensor)
+    if out.dtype == stored and out.device.type == "cpu" and tensor.type is not QuantType.BOOL:
+        if formula is None:
+            flat.view(torch.uint8).numpy()[...] = data
+        else:
+            _compute(formula, tensor.type, data, flat.numpy())
+        return out
+    layout = LAYOUTS[tensor.type]
+    step = _STAGE // layout.block_size * layout.block_bytes
+    buffer = np.empty(0 if plain else min(_STAGE, out.numel()), np.float32)
+    for first in range(0, len(data), step):
+        piece = data[first : first + step]
+        start = first // layout.block_bytes * layout.block_size
+        target = flat[start : start + _STAGE]
+        if formula is None:
+            target.copy_(_copied(piece, tensor.type, stored))
+        else:
+            values = buffer[: len(target)]
+            _compute(formula, tensor.type, piece, values)
+            target.copy_(torch.from_numpy(values))
     return out
 
 
-def _float_slices(tensor: PackedTensor, size: int) -> Iterator[tuple[int, Floats]]:
-    """Yield ``(index of the first value, float32 values)`` over the flattened tensor."""
-    formula = _formula(tensor)
-    layout = LAYOUTS[tensor.type]
-    data = np.ascontiguousarray(tensor.data).reshape(-1)
-    step = size // layout.block_size
-    blocks = len(data) // layout.block_bytes
-    for first in range(0, blocks, step):
-        piece = data[first * layout.block_bytes : (first + step) * layout.block_bytes]
-        # Scales may be infinite; the values then are what the formula gives, without a warning.
-        with np.errstate(all="ignore"):
-            values = formula(piece)
-        yield first * layout.block_size, values
+def _copied(piece: Bytes, kind: QuantType, stored: torch.dtype) -> torch.Tensor:
+    """Return a torch copy of plain values: torch must not see the file, which it cannot write."""
+    import torch
+
+    copy = piece.copy()
+    if kind is QuantType.BOOL:  # any other byte than 0 and 1 is no bool to torch
+        np.not_equal(copy, 0, out=copy, casting="unsafe")
+    return torch.from_numpy(copy).view(stored)
 
 
-def _formula(tensor: PackedTensor) -> Callable[[Bytes], Floats]:
-    """Return the function from the bytes of whole blocks to float32 values.
+def _flat(tensor: PackedTensor) -> Bytes:
+    return np.ascontiguousarray(tensor.data).reshape(-1)
 
-    Types that numpy has itself need none.
-    """
+
+def _compute(formula: Formula, kind: QuantType, data: Bytes, out: Floats) -> None:
+    """Write the values of the blocks in ``data`` to ``out`` ``(values,)``, slice by slice."""
+    layout = LAYOUTS[kind]
+    step = _SLICE // layout.block_size
+    # Scales may be infinite; the values then are what the formula gives, without a warning.
+    with np.errstate(all="ignore"):
+        for first in range(0, len(data) // layout.block_bytes, step):
+            piece = data[first * layout.block_bytes : (first + step) * layout.block_bytes]
+            start = first * layout.block_size
+            out[start : start + step * layout.block_size] = formula(piece)
+
+
+def _formula(tensor: PackedTensor) -> Formula:
+    """Return the function from the bytes of whole blocks to their values."""
     kind = tensor.type
+    if kind in _NUMPY:
+        stored = _NUMPY[kind]
+        return lambda data: data.view(stored)  # converted when it is assigned
     if kind is QuantType.BF16:
         return lambda data: (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
     if kind in PLAIN:
@@ -142,7 +152,7 @@ def _formula(tensor: PackedTensor) -> Callable[[Bytes], Floats]:
     return _gguf_formula(tensor)
 
 
-def _gguf_formula(tensor: PackedTensor) -> Callable[[Bytes], Floats]:
+def _gguf_formula(tensor: PackedTensor) -> Formula:
     from gguf import GGMLQuantizationType, quants
 
     number: Any = getattr(GGMLQuantizationType, tensor.type, None)

@@ -17,6 +17,7 @@ from kt_core.weights import open_weights
 
 from .gguf_bytes import TENSORS, File
 from .safetensors_bytes import model
+from .split_parts import PARTS, name, part
 
 
 def open_files() -> int:
@@ -166,8 +167,6 @@ def test_kth_failure_leaves_nothing_open(tmp_path, monkeypatch, kind, call, use_
     if kind == "gguf":
         (tmp_path / "model.gguf").write_bytes(File().build())
     elif kind == "split":
-        from .test_split_sets import PARTS, name, part
-
         for number in range(PARTS):
             (tmp_path / name(number)).write_bytes(part(number))
     else:

@@ -66,12 +66,14 @@ def test_differences_are_the_intended_ones(case, tmp_path):
     assert accepted_by_gguf(path) == (case.id in ACCEPTED_BY_GGUF_ONLY)
 
 
-@pytest.mark.parametrize("id", [*ACCEPTED, "base"])
+@pytest.mark.parametrize(
+    "id",
+    # gguf cannot map an empty header
+    sorted({*ACCEPTED, "base"} - {"no-pairs", "nothing"}),
+)
 def test_what_both_accept_reads_alike(id, tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(ACCEPTED.get(id, BASE))
-    if id in ("no-pairs", "nothing"):
-        pytest.skip("gguf cannot map tensors or fields that do not exist")
     compare(path)
 
 

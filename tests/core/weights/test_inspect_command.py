@@ -24,7 +24,7 @@ from .gguf_bytes import (
     u64,
 )
 from .safetensors_bytes import model
-from .test_split_sets import PARTS, name, part
+from .split_parts import PARTS, name, part
 
 
 @pytest.fixture

@@ -178,11 +178,7 @@ def family_for_gguf(metadata: Mapping[str, Any], tensors: Present, path: str) ->
     """Find the adapter for a file.
 
     Raises:
-<<<<<<< HEAD
         WeightsError: KT463 for an architecture kt has no adapter for.
-=======
-        WeightsError: KT430 for a file without an architecture, KT433 for one kt has no adapter for.
->>>>>>> families
     """
     from kt_core.models.families import FAMILIES, WITHOUT_MODEL
 

@@ -47,12 +47,9 @@ def config_from_folder(folder: str | Path) -> Any:
             help="give the folder that holds config.json and the tokenizer files",
         )
     try:
-<<<<<<< HEAD
-=======
         known = _same_model(json.loads((path / "config.json").read_bytes()))
         if known is not None:
             return known
->>>>>>> families
         config = AutoConfig.from_pretrained(
             str(path), trust_remote_code=False, local_files_only=True
         )
@@ -92,13 +89,9 @@ def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:
 
     try:
         with torch.device("meta"), _no_weight_init():
-<<<<<<< HEAD
             model: nn.Module = AutoModelForCausalLM.from_config(
                 config, dtype=dtype, trust_remote_code=False
             )
-=======
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
->>>>>>> families
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise PlanError.of(
             "KT302",

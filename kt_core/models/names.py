@@ -45,7 +45,7 @@ def stored_names(
     """Every name ``parameter`` may have in a file of ``architecture``, the preferred one first.
 
     Raises:
-        WeightsError: KT433 if the installed gguf does not know the architecture.
+        WeightsError: KT463 if the installed gguf does not know the architecture.
     """
     found = _LAYER.match(parameter)
     if found is not None and found[2] in spellings:
@@ -61,7 +61,7 @@ def _name_map(architecture: str, layers: int) -> dict[str, str]:
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     if architecture not in numbers:
         raise WeightsError.of(
-            "KT433",
+            "KT463",
             f"gguf {importlib.metadata.version('gguf')} does not know the architecture "
             f'"{architecture}"',
             help="pip install --upgrade gguf",

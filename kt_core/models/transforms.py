@@ -202,10 +202,6 @@ TRANSFORMS: dict[str, Transform] = {
 """By the name a :class:`~kt_core.models.binding.Binding` uses."""
 
 
-<<<<<<< HEAD
-def apply(name: str, tensors: Sequence[PackedTensor], args: dict[str, Any]) -> PackedTensor:
-    """Run one transform; shapes that do not fit raise ``WeightsError`` KT462."""
-=======
 def result_type(name: str, infos: Sequence[TensorInfo]) -> QuantType:
     """The type that :func:`apply` will return for tensors of these types."""
     kinds = {info.type for info in infos}
@@ -216,8 +212,7 @@ def result_type(name: str, infos: Sequence[TensorInfo]) -> QuantType:
 
 
 def apply(name: str, tensors: Tensors, args: Mapping[str, Any]) -> PackedTensor:
-    """Run one transform; shapes or values that do not fit raise ``WeightsError`` KT432."""
->>>>>>> families
+    """Run one transform; shapes or values that do not fit raise ``WeightsError`` KT462."""
     try:
         return TRANSFORMS[name].run(tensors, **args)
     except (ValueError, IndexError) as error:

@@ -18,10 +18,7 @@ from kt_core.models.transforms import TRANSFORMS, result_type
 from kt_core.plan.skeleton import ModuleInfo, ParameterInfo
 from kt_core.registry.specs import EXPERTS
 from kt_core.weights import TensorInfo, WeightSource
-<<<<<<< HEAD
-=======
 from kt_core.weights.tensor import packed_shape
->>>>>>> families
 from kt_core.weights.text import nearest
 
 

@@ -233,9 +233,13 @@ class _Builder:
         target: type[Operator] = self.registry.load_target(operator)
         original = self.model.get_submodule(module.path)
         shape = target.kernel_shape(original, self.config)
-        infos = bound.presented or bound.infos or tuple(
-            TensorInfo(p.name, p.shape, _plain_type(p.bytes_each), 0, p.numel * p.bytes_each)
-            for p in module.parameters
+        infos = (
+            bound.presented
+            or bound.infos
+            or tuple(
+                TensorInfo(p.name, p.shape, _plain_type(p.bytes_each), 0, p.numel * p.bytes_each)
+                for p in module.parameters
+            )
         )
         seen: set[tuple[str, str]] = set()
         for chosen in kernels:

@@ -1,9 +1,5 @@
 """One module per architecture; adding one means adding a line here and to meson.build."""
 
-<<<<<<< HEAD
-from kt_core.models.families.llama import Llama
-from kt_core.models.families.qwen3_moe import Qwen3Moe
-=======
 from kt_core.models.families.deepseek import DeepseekV2, DeepseekV3
 from kt_core.models.families.gemma3 import Gemma3
 from kt_core.models.families.glm4_moe import Glm4Moe
@@ -16,7 +12,6 @@ from kt_core.models.families.qwen2_moe import Qwen2Moe
 from kt_core.models.families.qwen3 import Qwen3
 from kt_core.models.families.qwen3_moe import Qwen3Moe
 from kt_core.models.families.qwen3_next import Qwen3Next
->>>>>>> families
 from kt_core.models.family import Family
 
 FAMILIES: tuple[Family, ...] = (

@@ -46,15 +46,15 @@ def test_a_model_transformers_lacks_is_said_to_be_lacking():
 
 
 def test_an_unknown_architecture_lists_the_known_ones():
-    with pytest.raises(WeightsError, match=r"KT433(.|\n)*deepseek2, gemma3, glm4moe"):
+    with pytest.raises(WeightsError, match=r"KT463(.|\n)*deepseek2, gemma3, glm4moe"):
         family_for_gguf({"general.architecture": "clip"}, {}, "toy.gguf")
-    with pytest.raises(WeightsError, match="KT430"):
+    with pytest.raises(WeightsError, match="KT460"):
         family_for_gguf({}, {}, "toy.gguf")
 
 
 def test_a_gating_function_nobody_knows_is_refused():
     values = {"general.architecture": "deepseek2", "deepseek2.expert_gating_func": 9}
-    with pytest.raises(WeightsError, match=r"KT431.*expert_gating_func"):
+    with pytest.raises(WeightsError, match=r"KT461.*expert_gating_func"):
         family_for_gguf(values, {}, "toy.gguf")
 
 

@@ -24,13 +24,13 @@ def test_a_double_keeps_its_digits():
 
 @pytest.mark.parametrize("value", [True, "7", 7.0, -1, 0, 1 << 40, [7]])
 def test_a_count_is_a_sane_whole_number(value):
-    with pytest.raises(WeightsError, match=r'KT431 toy.gguf: "toy.x"'):
+    with pytest.raises(WeightsError, match=r'KT461 toy.gguf: "toy.x"'):
         metadata(x=value).count("x")
 
 
 @pytest.mark.parametrize("value", [True, "1", 0.0, -1.0, float("inf"), float("nan")])
 def test_a_number_is_positive_and_finite(value):
-    with pytest.raises(WeightsError, match="KT431"):
+    with pytest.raises(WeightsError, match="KT461"):
         metadata(x=value).number("x")
 
 
@@ -38,10 +38,10 @@ def test_a_choice_is_one_of_the_known_numbers():
     known = {1: "softmax", 2: "sigmoid"}
     assert metadata(x=2).choice("x", known, "softmax") == "sigmoid"
     assert metadata().choice("x", known, "softmax") == "softmax"
-    with pytest.raises(WeightsError, match=r"KT431.*1 \(softmax\), 2 \(sigmoid\)"):
+    with pytest.raises(WeightsError, match=r"KT461.*1 \(softmax\), 2 \(sigmoid\)"):
         metadata(x=3).choice("x", known, "softmax")
 
 
 def test_an_absent_key_is_named():
-    with pytest.raises(WeightsError, match=r'KT430 toy.gguf has no "toy.x"'):
+    with pytest.raises(WeightsError, match=r'KT460 toy.gguf has no "toy.x"'):
         metadata().count("x")

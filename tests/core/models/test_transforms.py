@@ -109,5 +109,5 @@ def test_transform(name, kinds):
 )
 def test_what_does_not_fit_is_named(name, shapes, args):
     tensors = [packed_from_array(f"stored.{i}", np.ones(s)) for i, s in enumerate(shapes)]
-    with pytest.raises(WeightsError, match=rf"KT432 stored\.0.*\({name}\)"):
+    with pytest.raises(WeightsError, match=rf"KT462 stored\.0.*\({name}\)"):
         apply(name, tensors, args)

@@ -70,6 +70,22 @@ CODES = (
         "  help: the file is damaged; get it again, or give a folder: --model DIR",
     ),
     Code(
+        "KT467",
+        "transformers has no class for the architecture",
+        "kt builds every model from transformers' own classes, and transformers does not have this "
+        "one yet. The file itself may be fine.",
+        'KT467 transformers has no class for the architecture "smallthinker" of x.gguf\n'
+        "  help: ask for the model in transformers; kt builds every model from its classes",
+    ),
+    Code(
+        "KT468",
+        "The checkpoint is quantised in a way kt reads from GGUF only",
+        "Its values mean nothing without their scales, and kt does not know this safetensors "
+        "format. Reading them as they are would give garbage, so loading stops.",
+        "KT468 ./model is quantised (FP8, GPTQ, AWQ or MXFP4); kt reads that from GGUF only\n"
+        "  help: use a GGUF file of the model, or a checkpoint in bfloat16",
+    ),
+    Code(
         "KT470",
         "The chat template cannot be used",
         "The template is a small program inside the file. It has an error, or tried to reach "

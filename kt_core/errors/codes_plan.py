@@ -26,6 +26,14 @@ CODES = (
         "KT303 this plan has format 2, expected 1\n  help: write it again: kt plan --format json",
     ),
     Code(
+        "KT304",
+        "Configuration and weights are of different models",
+        "The folder given as --model describes another architecture than the weight file. Leave "
+        "--model out to use the file's own metadata.",
+        "KT304 the configuration is of a llama model, x.gguf holds a qwen3 model\n"
+        "  help: give the folder that belongs to the file, or leave --model out",
+    ),
+    Code(
         "KT310",
         "The operator cannot take this module's place",
         "Every operator says which module classes it can stand for. The rule matches a module of "

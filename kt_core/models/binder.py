@@ -64,14 +64,14 @@ class SafetensorsBinder:
     """Hugging Face checkpoints use transformers' names, but most store each expert by itself.
 
     Raises:
-        WeightsError: KT438 for a checkpoint whose values mean nothing without their scales.
+        WeightsError: KT468 for a checkpoint whose values mean nothing without their scales.
     """
 
     def __init__(self, source: WeightSource, family: Family, config: Any) -> None:
         scale = next((name for name in source.tensors if name.endswith(_SCALES)), None)
         if scale is not None:
             raise WeightsError.of(
-                "KT438",
+                "KT468",
                 f"{source.path} is quantised (FP8, GPTQ, AWQ or MXFP4); kt reads that from GGUF only",
                 facts=[f"found: {scale}"],
                 help="use a GGUF file of the model, or a checkpoint in bfloat16",

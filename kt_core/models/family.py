@@ -194,7 +194,7 @@ def family_for_gguf(metadata: Mapping[str, Any], tensors: Present, path: str) ->
             return family
     if name in WITHOUT_MODEL:
         raise WeightsError.of(
-            "KT437",
+            "KT467",
             f'transformers has no class for the architecture "{name}" of {path}',
             facts=[WITHOUT_MODEL[name]],
             help="ask for the model in transformers; kt builds every model from its classes",

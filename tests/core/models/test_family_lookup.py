@@ -41,7 +41,7 @@ def test_a_file_finds_its_family(architecture, keys, names, expected):
 
 def test_a_model_transformers_lacks_is_said_to_be_lacking():
     for name in WITHOUT_MODEL:
-        with pytest.raises(WeightsError, match=rf'KT437 transformers has no class.*"{name}"'):
+        with pytest.raises(WeightsError, match=rf'KT467 transformers has no class.*"{name}"'):
             family_for_gguf({"general.architecture": name}, {}, "toy.gguf")
 
 

@@ -87,5 +87,5 @@ def test_a_checkpoint_with_scales_is_refused_rather_than_misread(tmp_path):
     weights["model.layers.0.mlp.up_proj.weight_scale_inv"] = torch.ones(1, 1)
     save_file(weights, tmp_path / "model.safetensors")
     model.config.save_pretrained(tmp_path)
-    with pytest.raises(KtError, match=r"KT438(.|\n)*weight_scale_inv"):
+    with pytest.raises(KtError, match=r"KT468(.|\n)*weight_scale_inv"):
         attempt(tmp_path)

@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError.of("KT729", f"-t {args.threads}: threads must lie in 1 to 1024")
         # Kernels read it when their library starts its threads, which has not happened yet.
         os.environ["KT_CPU_THREADS"] = str(args.threads)
+    import kt_core.runtime  # noqa: F401 - settles how OpenMP waits before torch is imported
     import torch
 
     threads = args.threads or len(os.sched_getaffinity(0))

@@ -42,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError.of("KT729", f"-t {args.threads}: threads must lie in 1 to 1024")
         # Kernels read it when their library starts its threads, which has not happened yet.
         os.environ["KT_CPU_THREADS"] = str(args.threads)
-    import kt_core.runtime  # noqa: F401 - settles how OpenMP waits before torch is imported
+    from kt_core.runtime.openmp import let_openmp_sleep
+
+    let_openmp_sleep()
     import torch
 
     threads = args.threads or len(os.sched_getaffinity(0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kt_core.errors import Severity
 from kt_core.rules import classes, patterns
+from kt_core.rules.draft import Draft
 from kt_core.rules.ktransformers import MODEL_CLASSES, MODELS_PREFIX, NO_MODEL
 from kt_core.rules.model import DEFAULT
 from kt_core.rules.pattern_facts import only_digits
@@ -19,7 +20,6 @@ from kt_core.rules.pattern_tree import (
     parse,
 )
 from kt_core.rules.problems import Problems
-from kt_core.rules.structure import Draft
 from kt_core.rules.suggest import did_you_mean
 from kt_core.rules.text import bare, show, show_pattern, yaml_string
 
@@ -147,8 +147,8 @@ def _root(draft: Draft, pattern: str, problems: Problems) -> None:
     elif not draft.recursive and draft.match_class is None and patterns.searcher(pattern)(""):
         problems.add(
             "KT128",
-            f"the pattern {show_pattern(pattern)} matches the model itself, and recursive: false then "
-            "keeps every rule of this file away",
+            f"the pattern {show_pattern(pattern)} matches the model itself, and recursive: false "
+            "then keeps every rule of this file away",
             place,
             help="delete recursive: false, or anchor the pattern: name: '^model\\.'",
         )

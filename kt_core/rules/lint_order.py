@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from kt_core.errors import Severity
 from kt_core.rules.classes import meant_by
+from kt_core.rules.draft import Draft
 from kt_core.rules.model import DEFAULT
 from kt_core.rules.pattern_facts import facts
 from kt_core.rules.pattern_tree import INFINITE, Branch, Chars, Edge, Literal, Repeat, parse
 from kt_core.rules.problems import Problems
-from kt_core.rules.structure import Draft
 
 _EVERYTHING = frozenset(
     (

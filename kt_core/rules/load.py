@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kt_core.errors import Location, Problem, RuleError, Severity
+from kt_core.rules.draft import Document
 from kt_core.rules.limits import MAX_BYTES
 from kt_core.rules.lint_match import lint_match
 from kt_core.rules.lint_order import lint_order
@@ -17,7 +18,7 @@ from kt_core.rules.lint_replace import lint_replace
 from kt_core.rules.model import Rule, RuleSet
 from kt_core.rules.problems import Problems
 from kt_core.rules.source import read_tree
-from kt_core.rules.structure import Document, read_document
+from kt_core.rules.structure import read_document
 
 if TYPE_CHECKING:
     from kt_core.registry.registry import Registry

@@ -5,32 +5,27 @@ For every module the rules are tried from top to bottom and the first that match
 not say so; the class stays that of the first. A module whose rule says ``recursive: false`` keeps
 all rules away from the modules inside it. The model itself (path ``""``) can be matched, but is
 never replaced.
-
-Module paths differ mostly in numbers that a pattern does not tell apart, so a decision is made once
-for all of them (:attr:`~kt_core.rules.pattern_facts.Facts.numbers`): 2,000 rules against 100,000 modules
-take a few seconds, where trying each on each would take minutes.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from kt_core.errors import Problem, RuleError, Severity
-from kt_core.rules import classes, patterns
-from kt_core.rules.limits import MATCH_SECONDS, SLOW_SECONDS, TOTAL_SECONDS
+from kt_core.rules import classes
+from kt_core.rules.limits import MATCH_SECONDS, TOTAL_SECONDS
+from kt_core.rules.match_index import MatchIndex
 from kt_core.rules.model import DEFAULT, Rule, RuleSet
-from kt_core.rules.pattern_facts import facts
-from kt_core.rules.text import show
+from kt_core.rules.text import show, show_pattern
 
 Module = tuple[str, Sequence[str]]
 """A module's dotted path, and the qualified names of its class and of that class's bases."""
 
-_SLOW_SEARCH = 0.005
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -109,26 +104,6 @@ class _Decision:
     recursive: bool
 
 
-@dataclass(slots=True)
-class _Group:
-    """The rules whose class fits one kind of module, by what their patterns depend on."""
-
-    always: tuple[int, ...]
-    literal: frozenset[int]
-    constant: tuple[int, ...]
-    by_numbers: dict[tuple[int, ...], tuple[int, ...]]
-    by_path: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class _Shape:
-    """The same for module paths that differ only in numbers; ``constant`` are rules that match."""
-
-    constant: tuple[int, ...]
-    by_numbers: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    by_path: tuple[int, ...]
-
-
 class Matcher:
     """Matches modules against one rule set. Limits are in seconds, ``per_match`` of CPU time."""
 
@@ -141,23 +116,12 @@ class Matcher:
     ) -> None:
         self.rules = rules.rules
         self._total = total
-        self._slow = [0.0] * len(self.rules)
-        self._search = [_searcher(rule, per_match) for rule in self.rules]
-        self._timed = [rule.name is not None and not facts(rule.name).cheap for rule in self.rules]
-        self._literal: dict[str, list[int]] = {}
-        self._groups: dict[tuple[str, ...], _Group] = {}
-        self._shapes: dict[tuple[int, str], _Shape] = {}
-        self._numbered: dict[tuple[int, str, tuple[int, ...], tuple[str, ...]], list[int]] = {}
-        self._sums: dict[tuple[int, str, tuple[str, ...]], tuple[int, ...]] = {}
+        self._index = MatchIndex(self.rules, per_match)
         self._decisions: dict[tuple[int, ...], _Decision] = {}
-        for rule in self.rules:
-            whole = facts(rule.name).whole if rule.name is not None else None
-            if whole is not None:
-                self._literal.setdefault(whole, []).append(rule.index)
 
     def first(self, path: str, class_names: Sequence[str]) -> ModuleMatch:
         """Match a single module, as if no rule kept it from being matched."""
-        decision = self._decide(self._matching(path, tuple(class_names)))
+        decision = self._decide(self._index.matching(path, tuple(class_names)))
         return ModuleMatch(path, decision.rule, decision.kwargs, decision.added, decision.losers)
 
     def run(self, modules: Sequence[Module]) -> Matches:
@@ -170,7 +134,7 @@ class Matcher:
         for number, (path, class_names) in enumerate(modules):
             if number % 64 == 0 and time.perf_counter() > deadline:
                 raise self._too_long(len(modules), number)
-            matching = self._matching(path, tuple(class_names))
+            matching = self._index.matching(path, tuple(class_names))
             if barrier is not None and path.startswith(barrier):
                 tally.keep_away(matching, keeper)
                 found.append(ModuleMatch(path, None, losers=matching, kept_by=keeper))
@@ -215,110 +179,7 @@ class Matcher:
             return f"{label} loses: it matches too, but an earlier rule took the module"
         if rule.match_class is not None and not classes.matches(rule.match_class, names):
             return f"{label} does not match: the module is no {rule.match_class}"
-        return f"{label} does not match: {show(rule.name)} is not found in the path"
-
-    # --- which rules match ------------------------------------------------------------------------
-
-    def _matching(self, path: str, class_names: tuple[str, ...]) -> tuple[int, ...]:
-        """Return all rules that match a module by themselves, in order."""
-        group = self._groups.get(class_names)
-        if group is None:
-            group = self._groups[class_names] = self._group(class_names)
-        form, numbers = _form(path)
-        key = (id(group), form)
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = self._shape(path, group)
-        found = shape.constant
-        if shape.by_numbers:
-            found = self._by_numbers(path, key, shape, numbers)
-        extra = [i for i in shape.by_path if self._found(i, path)]
-        if path in self._literal:
-            extra += [i for i in self._literal[path] if i in group.literal]
-        return tuple(sorted((*found, *extra))) if extra else found
-
-    def _by_numbers(
-        self, path: str, key: tuple[int, str], shape: _Shape, numbers: Sequence[str]
-    ) -> tuple[int, ...]:
-        last = shape.by_numbers[-1][0][-1]
-        sum_key = (*key, tuple(numbers[: last + 1]))
-        known = self._sums.get(sum_key)
-        if known is not None:
-            return known
-        found = list(shape.constant)
-        for positions, rules in shape.by_numbers:
-            values = tuple(numbers[i] for i in positions if i < len(numbers))
-            chosen = self._numbered.get((*key, positions, values))
-            if chosen is None:
-                chosen = [i for i in rules if self._found(i, path)]
-                self._numbered[(*key, positions, values)] = chosen
-            found += chosen
-        self._sums[sum_key] = tuple(sorted(found))
-        return self._sums[sum_key]
-
-    def _group(self, class_names: tuple[str, ...]) -> _Group:
-        always: list[int] = []
-        literal: list[int] = []
-        by_path: list[int] = []
-        by_numbers: dict[tuple[int, ...], list[int]] = {}
-        for rule in self.rules:
-            cls = rule.match_class
-            if cls is not None and not classes.matches(cls, class_names):
-                continue
-            if rule.name is None:
-                always.append(rule.index)
-                continue
-            known = facts(rule.name)
-            if known.whole is not None:
-                literal.append(rule.index)
-            elif known.numbers is None:
-                by_path.append(rule.index)
-            else:
-                by_numbers.setdefault(tuple(sorted(known.numbers)), []).append(rule.index)
-        constant = by_numbers.pop((), [])
-        return _Group(
-            tuple(always),
-            frozenset(literal),
-            tuple(constant),
-            {positions: tuple(rules) for positions, rules in by_numbers.items()},
-            tuple(by_path),
-        )
-
-    def _shape(self, path: str, group: _Group) -> _Shape:
-        """Sort out the rules that can match any path of this form."""
-        constant = [i for i in group.constant if self._possible(i, path) and self._found(i, path)]
-        by_numbers = {
-            positions: tuple(i for i in rules if self._possible(i, path))
-            for positions, rules in group.by_numbers.items()
-        }
-        return _Shape(
-            tuple(sorted((*group.always, *constant))),
-            tuple(
-                sorted(((p, r) for p, r in by_numbers.items() if r), key=lambda entry: entry[0][-1])
-            ),
-            tuple(i for i in group.by_path if self._possible(i, path)),
-        )
-
-    def _possible(self, index: int, path: str) -> bool:
-        return all(piece in path for piece in facts(self.rules[index].name or "").pieces)
-
-    def _found(self, index: int, path: str) -> bool:
-        search = self._search[index]
-        if not self._timed[index]:
-            return search(path)
-        start = time.perf_counter()
-        try:
-            found = search(path)
-        except patterns.PatternTimeoutError:
-            raise self._too_slow(index, path) from None
-        took = time.perf_counter() - start
-        if took > _SLOW_SEARCH:
-            self._slow[index] += took
-            if self._slow[index] > SLOW_SECONDS:
-                raise self._too_slow(index, path)
-        return found
-
-    # --- what follows from it ---------------------------------------------------------------------
+        return f"{label} does not match: {show_pattern(rule.name or '')} is not found in the path"
 
     def _decide(self, matching: tuple[int, ...]) -> _Decision:
         known = self._decisions.get(matching)
@@ -339,21 +200,6 @@ class Matcher:
                     help="anchor the pattern, or add a class, to leave the model out",
                     severity=Severity.NOTE,
                 )
-
-    def _too_slow(self, index: int, path: str) -> RuleError:
-        rule = self.rules[index]
-        return RuleError(
-            Problem(
-                "KT170",
-                f"the pattern of rule {index + 1} takes too long on {show(path)}",
-                rule.place("match.name"),
-                (
-                    f"pattern: {show(rule.name)}",
-                    "repeats inside repeats, such as (.*)+, try every split",
-                ),
-                "replace (.*)+ by .*, and (a|b)* by [ab]*",
-            )
-        )
 
     def _too_long(self, modules: int, done: int) -> RuleError:
         return RuleError(
@@ -405,22 +251,6 @@ class _Tally:
         )
 
 
-def _searcher(rule: Rule, per_match: float) -> Callable[[str], bool]:
-    if rule.name is None:
-        return lambda path: True
-    bad = patterns.check(rule.name)
-    if bad is not None:
-        raise RuleError(
-            Problem(
-                "KT121",
-                f"the pattern of rule {rule.index + 1} is not valid: {bad.reason}",
-                rule.place("match.name"),
-                (f"pattern: {show(rule.name)}",),
-            )
-        )
-    return patterns.searcher(rule.name, seconds=per_match)
-
-
 def _decide(rules: Sequence[Rule], matching: tuple[int, ...]) -> _Decision:
     if not matching:
         return _Decision(None, _NOTHING, (), (), None, True)
@@ -447,17 +277,6 @@ def _keeper(rules: Sequence[Rule], decision: _Decision) -> int:
     return next(i for i in applied if not rules[i].recursive)
 
 
-def _form(path: str) -> tuple[str, list[str]]:
-    """Return the path with every number replaced by 0, and the numbers."""
-    parts = path.split(".")
-    numbers: list[str] = []
-    for i, part in enumerate(parts):
-        if part.isdigit() and part.isascii():
-            numbers.append(part)
-            parts[i] = "0"
-    return ".".join(parts), numbers
-
-
 def _label(rule: Rule) -> str:
     return f"rule {rule.index + 1} ({rule.place()})"
 
@@ -465,7 +284,7 @@ def _label(rule: Rule) -> str:
 def _reason(rule: Rule) -> str:
     parts = []
     if rule.name is not None:
-        parts.append(f"{show(rule.name)} is found in the path")
+        parts.append(f"{show_pattern(rule.name or '')} is found in the path")
     if rule.match_class is not None:
         parts.append(f"the module is a {rule.match_class}")
     return " and ".join(parts)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 class Scalar:
     """A single value as written. ``plain``: without quotes, so its type depends on its text.
 
-    ``line`` and ``column`` count from 1. A value left empty stands where its key stands. ``broken``:
-    a problem with this node has been reported, and what it should have been is not known.
+    ``line`` and ``column`` count from 1. A value left empty stands where its key stands.
+    ``broken``: a problem with this node has been reported, and what it should have been is not
+    known.
     """
 
     text: str

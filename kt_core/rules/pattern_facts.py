@@ -26,10 +26,10 @@ class Facts:
 
     ``numbers``: which whole numbers of a module path can change whether the pattern matches it, as
     positions among its numbers (0 is the layer), or ``None``: any may. Paths differ mostly in layer
-    and expert numbers, and most patterns do not tell these apart. ``pieces``: text without digits that every matching path
-    contains. ``cheap``: matching cannot take long, so that no time limit is needed. ``whole``: the
-    one path a fully literal pattern matches. ``opaque``: the pattern uses what ``pattern_tree``
-    cannot read.
+    and expert numbers, and most patterns do not tell these apart. ``pieces``: text without digits
+    that every matching path contains. ``cheap``: matching cannot take long, so that no time limit
+    is needed. ``whole``: the one path a fully literal pattern matches. ``opaque``: the pattern uses
+    what ``pattern_tree`` cannot read.
     """
 
     numbers: frozenset[int] | None

@@ -1,4 +1,5 @@
-"""Which rule wins: semantics by example, and the fast way against trying every rule on every module."""
+"""Which rule wins: semantics by example, and the fast way against trying every rule on every
+module."""
 
 from __future__ import annotations
 
@@ -178,7 +179,8 @@ def test_explain_gives_every_rule_its_verdict():
     assert "kept away" in kept[2]
 
 
-# --- time ------------------------------------------------------------------------------------------
+# --- time
+# ------------------------------------------------------------------------------------------
 
 CATASTROPHES = [
     r"^model\.layers\.(.*)+\.mlp$",
@@ -253,15 +255,15 @@ def test_two_thousand_rules_and_a_hundred_thousand_modules():
     assert took < 5
 
 
-# --- against the plain way -------------------------------------------------------------------------
+# --- against the plain way
+# -------------------------------------------------------------------------
 
 ATOMS = st.sampled_from(
-    [
-        "a", "b", "w1", r"\.", ".", "1", "12", r"\d", r"\d+", r"[0-9]+", r"[12]", r"[^.]*", ".*", ".+",
-        ".?", "(1|2)", "(a|1)?", r"(a\.)*", r"(?!1)", r"(?!.*b)", r"(?=a|\d)", "1?", r"\w", r"\w+", r"a{1,2}",
-        r"\d{2}", "(.*)", "x*", r"(\.\d+)+", r"(\d|\.)+", r"(.*1)?", "[a-z]*", r"\.(1|12)\.", r"(?:b|\d+)$",
-    ]
-)  # fmt: skip
+    r"""
+    a b w1 \. . 1 12 \d \d+ [0-9]+ [12] [^.]* .* .+ .? (1|2) (a|1)? (a\.)* (?!1) (?!.*b) (?=a|\d) 1?
+    \w \w+ a{1,2} \d{2} (.*) x* (\.\d+)+ (\d|\.)+ (.*1)? [a-z]* \.(1|12)\. (?:b|\d+)$
+    """.split()
+)
 PATTERNS = st.one_of(
     st.builds("".join, st.lists(ATOMS, max_size=6)),
     st.builds(lambda atoms: "^" + "".join(atoms), st.lists(ATOMS, max_size=6)),

@@ -21,7 +21,7 @@ _LONG_PATH = 256
 
 _MAX_GROUPS = 100
 # The regex module reads {e<=1} as "with at most one error"; re reads it as text. Neither is meant.
-_FUZZY = re.compile(r"\{[^{}0-9,][^{}]*\}")
+_FUZZY = re.compile(r"(?<!\\[pPN])\{[^{}0-9,][^{}]*\}")
 
 
 @dataclass(frozen=True)

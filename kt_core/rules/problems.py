@@ -61,6 +61,15 @@ class Problems:
         self._seen.add(problem)
         self._found.append(problem)
 
+    def drop_from(self, line: int) -> None:
+        """Forget what was found at ``line`` or below, where something else went wrong.
+
+        The two YAML parsers read ahead by different amounts, so only what lies above is certain.
+        """
+        kept = [p for p in self._found if p.location is not None and p.location.line < line]
+        self._found, self._seen = kept, set(kept)
+        self.failed = any(p.severity is Severity.ERROR for p in kept)
+
     def all(self) -> tuple[Problem, ...]:
         """Return the findings in the order of the file."""
         found = sorted(self._found, key=_order)

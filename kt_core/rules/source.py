@@ -8,6 +8,7 @@ place. Only the parser's events are used; nothing is ever constructed by PyYAML.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from typing import Any
 
 from kt_core.errors import Location
@@ -17,13 +18,14 @@ from kt_core.rules.nodes import Mapping, Node, Scalar, Sequence
 from kt_core.rules.problems import Problems
 from kt_core.rules.text import show
 
-# What YAML does not call printable, and the line breaks that only YAML 1.1 knows.
+# What YAML does not call printable, and line breaks that are none to most editors.
 _FORBIDDEN = re.compile(
-    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|\r(?!\n)"
 )
 _TAB = re.compile(r"\t")
-_BREAK = re.compile(r"\r\n|\n|\r")
+_BREAK = re.compile(r"\n")
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
+_COMMENT = re.compile(r"(?<![^\s])#")
 
 
 def read_tree(data: bytes | str, problems: Problems, *, libyaml: bool | None = None) -> Node | None:
@@ -40,7 +42,7 @@ def read_tree(data: bytes | str, problems: Problems, *, libyaml: bool | None = N
     if libyaml is None:
         libyaml = yaml.__with_libyaml__
     loader = yaml.CSafeLoader(text) if libyaml else yaml.SafeLoader(text)
-    builder = _Builder(problems)
+    builder = _Builder(text, problems)
     try:
         while not builder.done:
             builder.feed(loader.get_event())
@@ -49,6 +51,9 @@ def read_tree(data: bytes | str, problems: Problems, *, libyaml: bool | None = N
             # libyaml reads far ahead and gives up at its own limit; the other parser stops at ours.
             return read_tree(text, problems, libyaml=False)
         syntax.report(error, text, problems)
+        return None
+    except syntax.SyntaxFault as fault:
+        fault.report(problems)
         return None
     except yaml.YAMLError as error:
         problems.add("KT105", "this is not valid YAML", Location(problems.path), facts=[str(error)])
@@ -85,11 +90,10 @@ def _decode(data: bytes | str, problems: Problems) -> str | None:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         good = data[: error.start].decode("utf-8").removeprefix("\ufeff")
-        line, column = _place(good, len(good))
         problems.add(
             "KT104",
             f"byte 0x{data[error.start]:02x} is not UTF-8",
-            Location(problems.path, line, column),
+            _Lines(good, problems).at(len(good)),
             help="save the file as UTF-8",
         )
         return None
@@ -97,53 +101,51 @@ def _decode(data: bytes | str, problems: Problems) -> str | None:
 
 def _clean(text: str, problems: Problems) -> bool:
     """Refuse characters and lines on which the two parsers, or two versions of YAML, disagree."""
-    clean = True
+    lines = _Lines(text, problems)
     if found := _FORBIDDEN.search(text):
         name = "a NUL byte" if found[0] == "\0" else f"the character U+{ord(found[0]):04X}"
         help_ = "remove it"
         if found[0] == "\0":
             help_ = "save the file as UTF-8 text; this looks like UTF-16 or a binary file"
-        problems.add(
-            "KT104",
-            f"{name} does not belong in a rule file",
-            _at(text, found, problems),
-            help=help_,
-        )
+        message = f"{name} does not belong in a rule file"
+        problems.add("KT104", message, lines.at(found.start()), help=help_)
         return False
+    clean = True
     for found in _TAB.finditer(text):
-        line = text[_line_start(text, found.start()) : found.start()]
-        if "#" in line and re.search(r"(^|\s)#", line):
-            continue
-        problems.add(
-            "KT106",
-            "a tab does not belong in a rule file",
-            _at(text, found, problems),
-            help="use spaces",
-        )
-        clean = False
+        if not lines.in_comment(found.start()):
+            message = "a tab does not belong in a rule file"
+            problems.add("KT106", message, lines.at(found.start()), help="use spaces")
+            clean = False
     for found in _DIRECTIVE.finditer(text):
-        problems.add(
-            "KT110",
-            "a rule file has no % directives",
-            _at(text, found, problems),
-            help="delete this line",
-        )
+        message = "a rule file has no % directives"
+        problems.add("KT110", message, lines.at(found.start()), help="delete this line")
         clean = False
     return clean
 
 
-def _line_start(text: str, position: int) -> int:
-    return max(text.rfind("\n", 0, position), text.rfind("\r", 0, position)) + 1
+class _Lines:
+    """Finds the line and column of a position in a text."""
 
+    def __init__(self, text: str, problems: Problems) -> None:
+        self.text = text
+        self.path = problems.path
+        self._starts: list[int] | None = None
 
-def _place(text: str, position: int) -> tuple[int, int]:
-    breaks = len(_BREAK.findall(text, 0, position))
-    return breaks + 1, position - _line_start(text, position) + 1
+    def _line_start(self, position: int) -> tuple[int, int]:
+        if self._starts is None:
+            self._starts = [0, *(found.end() for found in _BREAK.finditer(self.text))]
+        line = bisect_right(self._starts, position)
+        return line, self._starts[line - 1]
 
+    def at(self, position: int) -> Location:
+        """Return the place of ``position``."""
+        line, start = self._line_start(position)
+        return Location(self.path, line, position - start + 1)
 
-def _at(text: str, found: re.Match[str], problems: Problems) -> Location:
-    line, column = _place(text, found.start())
-    return Location(problems.path, line, column)
+    def in_comment(self, position: int) -> bool:
+        """Whether a ``#`` that begins a comment comes before ``position`` in its line."""
+        _, start = self._line_start(position)
+        return _COMMENT.search(self.text, start, position) is not None
 
 
 class _Place:
@@ -157,14 +159,16 @@ class _Place:
 class _Builder:
     """Builds the tree from parser events without recursion."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, text: str, problems: Problems) -> None:
+        self.text = text
         self.problems = problems
         self.root: Node | None = None
         self.done = False
         self._documents = 0
         self._open: list[Sequence | Mapping] = []
         self._keys: list[Scalar | None] = []
-        self._skipping = 0
+        self._flow = 0
+        """How many brackets or braces are open."""
         self._handlers: dict[str, Any] = {
             "ScalarEvent": self._scalar,
             "SequenceStartEvent": self._start,
@@ -201,6 +205,8 @@ class _Builder:
         place = _Place(event)
         broken = self._note(event)
         plain = bool(event.implicit[0])
+        if plain and self._flow:
+            syntax.check_plain_in_flow(self.text, event)
         self._place(Scalar(event.value, plain, place.line, place.column, broken))
 
     def _start(self, event: Any) -> None:
@@ -222,8 +228,10 @@ class _Builder:
         self._place(node)
         self._open.append(node)
         self._keys.append(None)
+        self._flow += self._flow > 0 or bool(event.flow_style)
 
     def _end(self, event: Any) -> None:
+        self._flow -= self._flow > 0
         self._open.pop()
         self._keys.pop()
 
@@ -268,7 +276,9 @@ class _Builder:
             return
         key = self._keys[-1]
         if key is None:
-            self._keys[-1] = self._key(node)
+            key = self._keys[-1] = self._key(node)
+            if key.plain and not key.text:
+                key.line, key.column = parent.line, parent.column
             return
         self._keys[-1] = None
         if isinstance(node, Scalar) and node.plain and not node.text:

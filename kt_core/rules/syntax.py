@@ -7,7 +7,7 @@ PyYAML was built.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kt_core.rules.problems import Problems
 from kt_core.rules.text import show, yaml_string
@@ -47,7 +47,7 @@ _FAULTS: tuple[tuple[str, str, str | None], ...] = (
         'begin each rule with "- ", in the same column',
     ),
     (
-        "block sequence entries are not allowed",
+        "sequence entries are not allowed",
         'a list item ("- ") is not allowed here',
         _INDENT,
     ),
@@ -61,17 +61,63 @@ _FAULTS: tuple[tuple[str, str, str | None], ...] = (
 )
 
 
+class SyntaxFault(Exception):  # noqa: N818 - it is a finding, not an error of ours
+    """Something that only one of the two parsers refuses, found in what the other made of it."""
+
+    def __init__(self, message: str, line: int, column: int, source: str, help: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.place = _Place(line, column)
+        self.source = source
+        self.help = help
+
+    def report(self, problems: Problems) -> None:
+        """Record it."""
+        problems.drop_from(self.place.line)
+        facts = [f"line: {show(self.source.strip())}"]
+        problems.add("KT105", self.message, self.place, facts=facts, help=self.help)
+
+
+_NO_SPACE = 'a space is missing after ":"'
+_QUESTION_MARK = 'a "?" inside brackets or braces needs quotes'
+
+
+def check_plain_in_flow(text: str, event: Any) -> None:
+    """Refuse plain scalars between brackets that the two parsers read differently.
+
+    ``a:{`` is a key to one and an error to the other; ``(?!b)`` is text to one and the beginning of a
+    key to the other.
+
+    Raises:
+        SyntaxFault: the scalar of ``event`` is such a one.
+    """
+    start, end = event.start_mark.index, event.end_mark.index
+    if text[end : end + 1] == ":" and text[end + 1 : end + 2] in tuple(",[]{}?"):
+        raise _fault(_NO_SPACE, text, end, "write a space after the colon")
+    found = text.find("?", start + 1, end)
+    if found >= 0:
+        raise _fault(_QUESTION_MARK, text, found, _QUOTE)
+
+
+def _fault(message: str, text: str, position: int, help: str) -> SyntaxFault:
+    before = text[:position]
+    line = before.count("\n") + 1
+    source = text.split("\n", line)[line - 1]
+    return SyntaxFault(message, line, position - before.rfind("\n"), source, help)
+
+
 def report(error: yaml.MarkedYAMLError, text: str, problems: Problems) -> None:
     """Record the syntax error ``error`` of the parser, which read ``text``."""
     words = error.problem or ""
     mark = error.problem_mark or error.context_mark
     opened = error.context_mark
-    if mark is not None and opened is not None and not text[mark.index :].strip():
+    if mark is not None and opened is not None and not text[mark.index :].strip("\r\n .-"):
         # What was opened and never closed is of more use than the end of the file.
         mark = opened
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     lines = text.splitlines()
     source = lines[line - 1] if line <= len(lines) else ""
+    problems.drop_from(line)
     if "unknown escape" in words:
         _escape(source, line, column, problems)
         return
@@ -89,6 +135,12 @@ def report(error: yaml.MarkedYAMLError, text: str, problems: Problems) -> None:
         message = "this line does not fit the list above it"
         help_ = 'begin each rule with "- ", in the same column'
     char = source[column - 1 : column]
+    if char == "?" and source[column - 2 : column - 1] == ":":
+        message, help_, column = _NO_SPACE, "write a space after the colon", column - 1
+    elif char == "?" and "',' or" in words:
+        message, help_ = _QUESTION_MARK, _QUOTE
+    elif "found unexpected ':'" in words:
+        message, help_ = _NO_SPACE, "write a space after the colon"
     facts = [f"line: {show(source.strip())}"] if source.strip() else []
     problems.add(
         "KT105",

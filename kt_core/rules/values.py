@@ -130,7 +130,7 @@ class KwargsReader:
         self.failed = False
 
     def read(self, node: Node, path: str, name: str) -> Any:
-        """Return the value below ``node``, which stands at the key ``path`` and is called ``name``."""
+        """Return the value below ``node``, which stands at ``path`` and is called ``name``."""
         self.draft.places[path] = self.problems.at(node)
         if isinstance(node, Sequence):
             return [

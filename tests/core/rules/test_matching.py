@@ -258,12 +258,11 @@ def test_two_thousand_rules_and_a_hundred_thousand_modules():
 # --- against the plain way
 # -------------------------------------------------------------------------
 
-ATOMS = st.sampled_from(
-    r"""
-    a b w1 \. . 1 12 \d \d+ [0-9]+ [12] [^.]* .* .+ .? (1|2) (a|1)? (a\.)* (?!1) (?!.*b) (?=a|\d) 1?
-    \w \w+ a{1,2} \d{2} (.*) x* (\.\d+)+ (\d|\.)+ (.*1)? [a-z]* \.(1|12)\. (?:b|\d+)$
-    """.split()
-)
+ATOM_LINES = r"""
+a b w1 \. . 1 12 \d \d+ [0-9]+ [12] [^.]* .* .+ .? (1|2) (a|1)? (a\.)* (?!1) (?!.*b) (?=a|\d) 1?
+\w \w+ a{1,2} \d{2} (.*) x* (\.\d+)+ (\d|\.)+ (.*1)? [a-z]* \.(1|12)\. (?:b|\d+)$
+"""
+ATOMS = st.sampled_from(ATOM_LINES.split())
 PATTERNS = st.one_of(
     st.builds("".join, st.lists(ATOMS, max_size=6)),
     st.builds(lambda atoms: "^" + "".join(atoms), st.lists(ATOMS, max_size=6)),

@@ -83,8 +83,7 @@ def match_modules(rules: RuleSet, modules: Sequence[Module]) -> Matches:
 
     Raises:
         RuleError: KT121 for a pattern that is not valid, KT170 for one that takes too long, KT171
-        when
-            everything together does.
+            when everything together does.
     """
     return Matcher(rules).run(modules)
 

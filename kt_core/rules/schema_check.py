@@ -260,7 +260,7 @@ def _of_error(error: Any) -> Iterator[Violation]:
     path = tuple(error.absolute_path)
     keyword, expected, value = error.validator, error.validator_value, error.instance
     if keyword in ("anyOf", "oneOf") and error.context:
-        yield _alternatives(error, path)
+        yield from _alternatives(error, path)
         return
     if keyword == "additionalProperties" and expected is False:
         known = error.schema.get("properties", {})
@@ -272,16 +272,19 @@ def _of_error(error: Any) -> Iterator[Violation]:
     yield Violation(path, _message(error))
 
 
-def _alternatives(error: Any, path: Path) -> Violation:
-    """Name every alternative, as long as each is about this very value."""
-    if any(inner.relative_path for inner in error.context):
-        import jsonschema
-
-        nearest = jsonschema.exceptions.best_match(error.context)
-        return next(iter(_of_error(nearest)), Violation(path, "fits none of the alternatives"))
+def _alternatives(error: Any, path: Path) -> Iterator[Violation]:
+    """Report the one alternative that got further than this very value, or name them all."""
+    branches: dict[Any, list[Any]] = {}
+    for inner in error.context:
+        branches.setdefault(inner.relative_schema_path[0], []).append(inner)
+    for inners in branches.values():
+        if all(inner.relative_path for inner in inners):
+            for inner in inners:
+                yield from _of_error(inner)
+            return
     ending = f", not {shown(error.instance)}"
     wanted = dict.fromkeys(_message(inner).removesuffix(ending) for inner in error.context)
-    return Violation(path, " or ".join(wanted) + ending)
+    yield Violation(path, " or ".join(wanted) + ending)
 
 
 def _message(error: Any) -> str:

@@ -47,14 +47,13 @@ def select_rules(
 ) -> RuleSet:
     """Return the checked rules meant for a model of one of ``architectures``.
 
-    ``variant`` is the file's name without its ending (``"cpu"``). Without it, a file is taken whose
-    rules name no other devices than the CPU and that of ``device`` (``"cuda:0"``); one that uses
-    the device is preferred, then the one called like it, then one shipped with kt.
+    ``variant`` is the file's name without its ending (``"cpu"``). Without it, a file is taken that
+    places modules on ``device`` (``"cuda:0"``) and nowhere else but the CPU, or names no device at
+    all; of several, the one called like the device, then one shipped with kt.
 
     Raises:
         RuleError: KT160 if no file names the architecture, KT161 if several fit equally, KT162 if
-        none
-            fits variant and device; or what is wrong in the chosen file.
+            none fits the variant or the device; or what is wrong in the chosen file.
     """
     wanted = [architectures] if isinstance(architectures, str) else list(architectures or ())
     files = available_rules(registry)
@@ -155,16 +154,11 @@ def _of_variant(files: Sequence[RuleFile], variant: str) -> list[RuleFile]:
 
 def _of_device(files: Sequence[RuleFile], device: str | None) -> list[RuleFile]:
     kind = devices.kind_of(device) if device is not None else None
-    if kind is None:
-        fitting = list(files)
-    else:
-        fitting = [file for file in files if file.devices <= {"cpu", kind}]
-        preferences = (
-            lambda file: kind in file.devices or not file.devices,
-            lambda file: file.variant == kind,
-        )
-        for preferred in preferences:
-            fitting = [file for file in fitting if preferred(file)] or fitting
+    fitting = list(files)
+    if kind is not None:
+        usable = [file for file in files if file.devices <= {"cpu", kind}]
+        fitting = [file for file in usable if kind in file.devices or not file.devices]
+        fitting = [file for file in fitting if file.variant == kind] or fitting
     return [file for file in fitting if file.distribution == _OWN] or fitting
 
 
@@ -194,7 +188,7 @@ def _none_fits(
         if variant is not None
         else f"no rule file for {listed(wanted)} is made for {device}",
         facts=tuple(_describe(meant)),
-        help=f"choose the variant {near or first.variant}, or name a file with --rules FILE",
+        help=f"--rules {near or first.variant}, or name a file: --rules FILE",
     )
 
 

@@ -63,7 +63,8 @@ GOOD = {
             r"conv2d",
         )
     ),
-    "what-only-regex-knows": r"- match: {name: '^\p{Ll}+_head$'}" + "\n  replace: {class: default}\n",
+    "what-only-regex-knows": r"- match: {name: '^\p{Ll}+_head$'}"
+    + "\n  replace: {class: default}\n",
     "device-syntax": "".join(
         f"- match: {{name: 'a{i}'}}\n"
         f"  replace: {{class: default, kwargs: {{generate_device: {device}}}}}\n"
@@ -108,7 +109,9 @@ def test_values_have_the_types_they_look_like(registry):
     }
     assert type(kwargs["rank"]) is int
     assert type(kwargs["scale"]) is float
-    assert [rule.recursive for rule in read("all-truths", registry).rules] == [True] * 3 + [False] * 3
+    assert [rule.recursive for rule in read("all-truths", registry).rules] == [True] * 3 + [
+        False
+    ] * 3
 
 
 def test_every_value_knows_its_place(registry):

@@ -105,7 +105,8 @@ HOSTILE = {
     ),
     "a-thousand-rules-that-differ": (
         b"".join(
-            b"- match: {name: '^model\\.layers\\.%d\\.(a|b|c)*x{1,9}(?!y).*$'}\n  replace: {clas: d}\n" % i
+            b"- match: {name: '^model\\.layers\\.%d\\.(a|b|c)*x{1,9}(?!y).*$'}\n  replace: {clas: d}\n"
+            % i
             for i in range(2_000)
         ),
         "KT116",
@@ -155,7 +156,10 @@ def test_r15_a_name_in_a_rule_file_imports_nothing(key, tmp_path):
         [sys.executable, "-c", code, str(file)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        },
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -217,15 +221,17 @@ def test_both_parsers_say_the_same_about_damaged_files(registry):
     rng = random.Random(20261130)
     damaged = [mutated(rng) for _ in range(3000)]
     differing = [
-        data
-        for data in damaged
-        if outcome(data, registry, True) != outcome(data, registry, False)
+        data for data in damaged if outcome(data, registry, True) != outcome(data, registry, False)
     ]
     assert len(differing) <= 3, differing
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace"))))
+@given(
+    st.one_of(
+        st.binary(max_size=200), st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace"))
+    )
+)
 def test_any_bytes_give_findings_and_nothing_else(data):
     from kt_core.registry.registry import default_registry
 

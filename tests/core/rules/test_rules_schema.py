@@ -57,12 +57,16 @@ def test_it_refers_to_nothing_outside_and_offers_no_alternatives():
     walk(SCHEMA)
 
 
-SCALARS = st.sampled_from(["a", "", "torch.nn.Linear", "default", "cpu", "cuda:1", "gpu", 1, 0, True, False, None])
+SCALARS = st.sampled_from(
+    ["a", "", "torch.nn.Linear", "default", "cpu", "cuda:1", "gpu", 1, 0, True, False, None]
+)
 DEVICES = st.sampled_from(["cpu", "cuda", "cuda:12", "gpu", "cuda:01", "cuda:", 1, None, ["cpu"]])
 
 
 def mostly(strategy):
-    return st.one_of(strategy, strategy, strategy, SCALARS, st.lists(SCALARS, max_size=1), st.just({}))
+    return st.one_of(
+        strategy, strategy, strategy, SCALARS, st.lists(SCALARS, max_size=1), st.just({})
+    )
 
 
 def mapping(**fields):
@@ -82,7 +86,9 @@ KWARGS = mapping(
     transfer_map=mapping(**{"0": DEVICES, "30": DEVICES, "03": DEVICES}),
     anything=SCALARS,
 )
-REPLACES = mapping(**{"class": mostly(st.sampled_from(["default", "sample.Open"]))}, kwargs=mostly(KWARGS))
+REPLACES = mapping(
+    **{"class": mostly(st.sampled_from(["default", "sample.Open"]))}, kwargs=mostly(KWARGS)
+)
 RULES = mapping(
     match=mostly(MATCHES),
     replace=mostly(REPLACES),
@@ -93,9 +99,7 @@ FILES = st.one_of(
     st.lists(mostly(RULES), max_size=3),
     mapping(
         version=st.sampled_from([1, 1, 2, "1", None]),
-        architectures=mostly(
-            st.lists(st.sampled_from(["A", "B_1", "no name", 1, ""]), max_size=3)
-        ),
+        architectures=mostly(st.lists(st.sampled_from(["A", "B_1", "no name", 1, ""]), max_size=3)),
         description=mostly(st.sampled_from(["text", " ", ""])),
         rules=mostly(st.lists(mostly(RULES), max_size=2)),
     ),

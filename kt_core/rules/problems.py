@@ -31,6 +31,11 @@ class Problems:
         self._beyond = 0
         self.failed = False
 
+    @property
+    def full(self) -> bool:
+        """Whether further findings are only counted, so that words about them are wasted."""
+        return len(self._found) >= MAX_PROBLEMS
+
     def at(self, node: Placed) -> Location:
         """Return the place of ``node`` in this file."""
         return Location(self.path, node.line, node.column)

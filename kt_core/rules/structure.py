@@ -318,7 +318,7 @@ def _unknown_key(
             help=stray.help,
         )
         return None
-    meant = did_you_mean(key.text, shape.keys)
+    meant = None if problems.full else did_you_mean(key.text, shape.keys)
     written = ""
     if isinstance(value, Scalar) and value.text and "\n" not in value.text:
         written = " " + (bare(value.text) if value.plain else show(value.text))

@@ -52,7 +52,7 @@ def test_the_table_is_as_long_as_promised_and_each_case_has_its_own_id():
 
 def test_every_documented_code_of_a_rule_file_has_a_case_and_every_finding_is_documented():
     shown = {finding.split()[0] for case in CASES for finding in case["find"]}
-    documented = {code for code in codes() if code.startswith("KT1")}
-    elsewhere = {"KT100", "KT101", "KT102", "KT142", "KT160", "KT161", "KT162", "KT170", "KT171"}
-    assert documented - shown == elsewhere
+    # From KT160 on, codes are about choosing and matching, which have tests of their own.
+    documented = {code for code in codes() if "KT100" <= code < "KT160"}
+    assert documented - shown == {"KT100", "KT101", "KT102", "KT142"}
     assert {code for code in shown if code.startswith("KT1")} <= documented

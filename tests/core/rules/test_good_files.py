@@ -64,7 +64,7 @@ GOOD = {
         )
     ),
     "what-only-regex-knows": r"- match: {name: '^\p{Ll}+_head$'}"
-    + "\n  replace: {class: default}\n",
+    "\n  replace: {class: default}\n",
     "device-syntax": "".join(
         f"- match: {{name: 'a{i}'}}\n"
         f"  replace: {{class: default, kwargs: {{generate_device: {device}}}}}\n"

@@ -114,8 +114,15 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("parser", ["libyaml", "python"])
-@pytest.mark.parametrize("name", HOSTILE)
+# PyYAML's Python parser reads some 100 KiB a second, so it gets those that are about the parser.
+RUNS = [(name, "libyaml") for name in HOSTILE] + [
+    (name, "python") for name in HOSTILE if not name.startswith("many-")
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "parser"), RUNS, ids=[f"{name}-{parser}" for name, parser in RUNS]
+)
 def test_a_hostile_file_ends_soon_and_small(name, parser):
     data, code = HOSTILE[name]
     codes, took, grown_kib, printed = check_in_child(data, parser)
@@ -123,8 +130,7 @@ def test_a_hostile_file_ends_soon_and_small(name, parser):
         assert code in codes
     assert len(codes) <= MAX_PROBLEMS + 1
     assert printed < 200_000
-    # PyYAML's own Python parser reads some 100 KiB a second; a file of the full size takes it long.
-    assert took < (2 if parser == "libyaml" else 40)
+    assert took < (2 if parser == "libyaml" else 20)
     assert grown_kib * 1024 < 64 * MEBIBYTE + 700 * len(data)
 
 
@@ -182,8 +188,26 @@ SEEDS = [
     '- match:\n    name: "a\\\\.b"\n  replace:\n    class: default\n    kwargs:\n      generate_device: >-\n'
     "        cpu\n  continue: True\n- match: {class: 'x.y'}\n  replace: {kwargs: {transfer_map: {3: cpu}}}\n",
 ]
-SPLICES = ["\t", ":", "- ", "&a ", "*a", "!!str ", "'", '"', "[", "]", "{", "}", "#", "\n", "  ", "|", ">", "%",
-           "@", "\\", "é", "😀", "\0", "\x1b", "---\n", "? ", "<<: ", "0o7", "yes", ",", "...\n", "\r"]  # fmt: skip
+SPLICES = [
+    *(":", "'", '"', "[", "]", "{", "}", "#", "|", ">", "%", "@", "\\", ",", "é", "😀"),
+    *(
+        "\t",
+        "\n",
+        "\r",
+        "\0",
+        "\x1b",
+        "- ",
+        "? ",
+        "  ",
+        "&a ",
+        "*a",
+        "!!str ",
+        "<<: ",
+        "0o7",
+        "yes",
+    ),
+    *("---\n", "...\n"),
+]
 
 
 def mutated(rng: random.Random) -> bytes:

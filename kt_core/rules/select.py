@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kt_core.registry.registry import Registry
 
 _OWN = "kt-core"
+# Of several files for a GPU: experts on the CPU where the family has any, else all on the GPU.
+_PREFERRED = {"cuda": ("hybrid", "gpu")}
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def select_rules(
 
     ``variant`` is the file's name without its ending (``"cpu"``). Without it, a file is taken whose
     rules name no other devices than the CPU and that of ``device`` (``"cuda:0"``); one that uses
-    the device is preferred, then the one called like it, then one shipped with kt.
+    the device is preferred, then the one called like it (for a GPU ``hybrid``, else ``gpu``), then
+    one shipped with kt.
 
     Raises:
         RuleError: KT160 if no file names the architecture, KT161 if several fit equally, KT162 if
@@ -159,12 +162,12 @@ def _of_device(files: Sequence[RuleFile], device: str | None) -> list[RuleFile]:
         fitting = list(files)
     else:
         fitting = [file for file in files if file.devices <= {"cpu", kind}]
-        preferences = (
-            lambda file: kind in file.devices or not file.devices,
-            lambda file: file.variant == kind,
-        )
-        for preferred in preferences:
-            fitting = [file for file in fitting if preferred(file)] or fitting
+        fitting = [f for f in fitting if kind in f.devices or not f.devices] or fitting
+        for variant in (*_PREFERRED.get(kind, ()), kind):
+            named = [file for file in fitting if file.variant == variant]
+            if named:
+                fitting = named
+                break
     return [file for file in fitting if file.distribution == _OWN] or fitting
 
 

@@ -178,7 +178,7 @@ def family_for_gguf(metadata: Mapping[str, Any], tensors: Present, path: str) ->
     """Find the adapter for a file.
 
     Raises:
-        WeightsError: KT463 for an architecture kt has no adapter for.
+        WeightsError: KT460 for a file without an architecture, KT463 for one kt has no adapter for.
     """
     from kt_core.models.families import FAMILIES, WITHOUT_MODEL
 

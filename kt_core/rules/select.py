@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kt_core.registry.registry import Registry
 
 _OWN = "kt-core"
+# Of several files for a GPU: experts on the CPU where the family has any, else all on the GPU.
+_PREFERRED = {"cuda": ("hybrid", "gpu")}
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def select_rules(
 
     ``variant`` is the file's name without its ending (``"cpu"``). Without it, a file is taken that
     places modules on ``device`` (``"cuda:0"``) and nowhere else but the CPU, or names no device at
-    all; of several, the one called like the device, then one shipped with kt.
+    all; of several, the one called like the device (for a GPU ``hybrid``, else ``gpu``), then one
+    shipped with kt.
 
     Raises:
         RuleError: KT160 if no file names the architecture, KT161 if several fit equally, KT162 if
@@ -158,7 +161,11 @@ def _of_device(files: Sequence[RuleFile], device: str | None) -> list[RuleFile]:
     if kind is not None:
         usable = [file for file in files if file.devices <= {"cpu", kind}]
         fitting = [file for file in usable if kind in file.devices or not file.devices]
-        fitting = [file for file in fitting if file.variant == kind] or fitting
+        for variant in (*_PREFERRED.get(kind, ()), kind):
+            named = [file for file in fitting if file.variant == variant]
+            if named:
+                fitting = named
+                break
     return [file for file in fitting if file.distribution == _OWN] or fitting
 
 

@@ -66,9 +66,6 @@ FAMILIES = (
     Described("qwen3_next", ("Qwen3NextForCausalLM",), "Qwen3-Next", True, 48, _GATED),
 )
 
-WRITTEN_BY_HAND = ("llama/cpu.yaml", "llama/torch.yaml")
-"""Shipped files that are somebody's own work."""
-
 
 @dataclass(frozen=True)
 class _Rule:
@@ -266,7 +263,7 @@ def rule_files() -> dict[str, str]:
             what = f"{family.layers} layers over {count} GPUs, their routed experts on the CPU."
             text = _text(family, what, _multi_gpu(family, count))
             found[f"{family.folder}/multi-gpu-{count}.yaml"] = text
-    return {path: text for path, text in found.items() if path not in WRITTEN_BY_HAND}
+    return found
 
 
 def _text(family: Described, what: str, rules: Iterator[_Rule]) -> str:

@@ -19,7 +19,6 @@ from kt_core.models.rulefiles import (
     GPU_LINEAR,
     INT8_EXPERTS,
     INT8_LINEAR,
-    WRITTEN_BY_HAND,
     main,
     number_pattern,
     rule_files,
@@ -137,7 +136,7 @@ def test_the_files_are_what_the_description_makes(tmp_path):
     for name, text in rule_files().items():
         assert (RULES / name).read_text() == text, f"python -m kt_core.models.rulefiles {RULES}"
         assert (tmp_path / name).read_text() == text
-    assert set(SHIPPED) == made | set(WRITTEN_BY_HAND)
+    assert set(SHIPPED) == made
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -154,8 +153,7 @@ def test_every_rule_finds_modules_of_the_full_size_model(name):
     assert [p.render() for p in plan.problems if p.severity is not Severity.NOTE] == []
     assert plan.architecture in load_rules(RULES / name, registry()).architectures
     assert all(rule.won for rule in plan.rules)
-    if name not in WRITTEN_BY_HAND:
-        assert plan.unmatched == ()
+    assert plan.unmatched == ()
     if name.split("/")[1] in ("hybrid.yaml", "multi-gpu-4.yaml"):
         experts = [m for m in plan.modules if m.path.endswith(".mlp.experts")]
         assert {m.decode.device for m in experts} == {"cpu"}

@@ -261,7 +261,7 @@ def test_summary_and_module_list_fit_the_plan(tiny, tmp_path):
     plan = plan_of(tiny, tmp_path, LINEARS)
     text = summary(plan)
     assert "29       Linear" in text
-    assert "torch_linear on cpu" in text
+    assert "kt_core.torch_linear on cpu" in text
     assert str(plan.weights) in text
     lines = list(module_lines(plan))
     assert len(lines) == len(plan.modules) + 1

@@ -86,8 +86,7 @@ def _ranges(numbers: set[int]) -> str:
 def _treatment(module: ModulePlan) -> tuple[str, ...]:
     if module.prefill is not None and module.decode is not None:
         phases = tuple(
-            f"{kernel.name} on {kernel.device}"
-            for kernel in (module.prefill, module.decode)
+            f"{kernel.name} on {kernel.device}" for kernel in (module.prefill, module.decode)
         )
     else:
         phases = (module.device, module.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import subprocess
@@ -45,7 +46,10 @@ def run(files, capsys):
         out, err = capsys.readouterr()
         return code, out, err
 
+    logger = logging.getLogger("kt_core")
+    before = logger.handlers[:], logger.level, logger.propagate
     yield call
+    logger.handlers[:], logger.level, logger.propagate = before
     default_registry.cache_clear()
 
 

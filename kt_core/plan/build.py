@@ -21,6 +21,7 @@ from kt_core.plan.skeleton import ModuleInfo, Skeleton, skeleton_of
 from kt_core.registry.registry import Registry, default_registry
 from kt_core.registry.specs import OperatorSpec
 from kt_core.rules.match import ModuleMatch, class_matches, match_modules
+from kt_core.rules.merged import check_merged
 from kt_core.rules.model import RuleSet
 from kt_core.weights import QuantType, TensorInfo, WeightSource
 
@@ -95,6 +96,7 @@ class _Builder:
         matches = match_modules(
             self.rules, [(module.path, module.classes) for module in skeleton.modules]
         )
+        self.problems.extend(check_merged(self.rules, matches, self.registry))
         modules = self._modules(skeleton, matches.modules)
         used = {name for module in modules for name in module.tensors}
         unused = tuple(n for n in self.source.tensors if n not in used) if self.source else ()

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kt_core.errors import RuleError
-from kt_core.rules import Matcher, Rule, RuleSet, explain_module, match_modules
+from kt_core.rules import Matcher, Rule, RuleSet, check_text, explain_module, match_modules
 from kt_core.rules.match import class_matches
+from kt_core.rules.merged import check_merged
 from kt_core.rules.pattern_facts import facts
 
 LINEAR = ("torch.nn.modules.linear.Linear", "torch.nn.modules.module.Module")
@@ -96,6 +97,25 @@ def test_continue_collects_kwargs_and_keeps_the_first_class():
     report = match_modules(rules, model()).rules
     assert report[3].added == 3 * 4
     assert report[4].lost_to == {3: 3}
+
+
+def test_merged_options_are_checked_against_the_operator_they_reach(registry):
+    text = (
+        "- match: {name: 'mlp$'}\n  replace: {class: sample.LowRank, kwargs: {mode: sum}}\n"
+        "  continue: true\n"
+        "- match: {name: 'layers.0'}\n  replace: {kwargs: {rank: 4}}\n"
+        "- match: {name: 'layers.1'}\n  replace: {kwargs: {rank: 0, renk: 1, generate_device: gpu}}\n"
+    )
+    checked = check_text(text, "rules.yaml", registry)
+    assert [str(p.location) for p in checked.problems if p.code != "KT135"] == []
+    rules = check_text(text.replace("gpu", "cpu"), "rules.yaml", registry).ruleset
+    problems = check_merged(rules, match_modules(rules, model()), registry)
+    # Layer 0 is complete, layer 1 is wrong in two ways, layer 2 lacks what a later rule was to add.
+    assert [(p.code, str(p.location)) for p in problems] == [
+        ("KT140", "rules.yaml:2:12"),
+        ("KT132", "rules.yaml:7:28"),
+        ("KT133", "rules.yaml:7:37"),
+    ]
 
 
 def test_recursive_false_keeps_all_rules_away_from_the_children():

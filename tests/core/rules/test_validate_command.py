@@ -263,3 +263,17 @@ def test_both_commands_are_one(files):
     }
     assert len(outcomes) == 1
     assert "KT116" in outcomes.pop()
+
+
+def test_the_pre_commit_hook_runs_the_command(repository):
+    import tomllib
+
+    import yaml
+
+    (hook,) = yaml.safe_load((repository / ".pre-commit-hooks.yaml").read_text())
+    scripts = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {"id", "name", "entry", "language"} <= set(hook)
+    assert hook["entry"] in scripts
+    for path in ("rules/llama/cpu.yaml", "deploy/rules/x.yml"):
+        assert re.search(hook["files"], path)
+    assert not re.search(hook["files"], "docker-compose.yaml")

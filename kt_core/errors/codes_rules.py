@@ -308,8 +308,9 @@ CODES = (
     Code(
         "KT136",
         "A kernel that does not run on the device",
-        "The kernel named for a phase does not run on the device named for that phase. "
-        "Name another device, or another kernel.",
+        "The kernel of a phase does not run on the device of that phase. A phase for "
+        "which no kernel is named runs the other phase's. Name another device, or another "
+        "kernel.",
         'rules.yaml:7:24: KT136 the kernel "kt_ops_cpu.experts" does not run on cuda:0\n'
         "  it runs on: cpu\n"
         '  help: generate_device: "cpu"',

@@ -26,6 +26,7 @@ class Replacement:
     unresolved: bool = False
     """A kernel is not registered, so that its options are not known."""
     bad_devices: set[Location] = field(default_factory=set)
+    """Where a device stands about which something has been said."""
 
     def value(self, name: str) -> Location:
         """Where the value of a kwarg stands."""

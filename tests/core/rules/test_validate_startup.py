@@ -74,7 +74,7 @@ def processor_seconds(words) -> float:
 
 
 def test_it_takes_little_more_than_its_dependencies_alone(sixty_rules):
-    """The aim is 1.5 times; the test allows for a busy machine and for editable installs."""
+    """The promise is 1.5 times; the test allows for busy machines, and more for editable installs."""
     base = [sys.executable, "-c", "import pluggy, yaml, jsonschema"]
     ours = [
         sys.executable,
@@ -84,4 +84,5 @@ def test_it_takes_little_more_than_its_dependencies_alone(sixty_rules):
     for words in (base, ours):
         processor_seconds(words)  # bytecode and file caches
     best = [min(processor_seconds(words) for _ in range(7)) for words in (base, ours)]
-    assert best[1] < 2.5 * best[0]
+    allowed = 1.8 if os.environ.get("KT_TEST_INSTALLED") else 2.5
+    assert best[1] < allowed * best[0]

@@ -145,6 +145,16 @@ CODES = (
         "  help: delete transfer_map, or place layer 30 on cuda:1",
     ),
     Code(
+        "KT333",
+        "Tensors of the file belong to no module",
+        "The model was built from the file's own description, and still some tensors are left: a "
+        "bias that the model's class does not have, or layers of another kind. The answer may lack "
+        "what they would have added. Tensors that are known to be spare are not reported.",
+        "KT333 warning: no module of the model takes 1 of the file's tensors\n"
+        "  left over: blk.0.attn_output.bias\n"
+        "  help: the file may be of a variant of the model that computes something else",
+    ),
+    Code(
         "KT340",
         "Parameters would stay without values",
         "After loading, something was still on the meta device: the adapter of the architecture "

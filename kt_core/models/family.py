@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -13,6 +14,11 @@ from kt_core.weights import TensorInfo
 
 Present = Mapping[str, TensorInfo]
 """The tensors of a file by name."""
+
+
+_BLOCK = re.compile(r"^(?:blk|model\.layers)\.(\d+)\.")
+# Rotary frequencies and their divisors, which are computed or applied apart from any module.
+_DERIVED = (r"rope_freqs\.weight", r"blk\.\d+\.attn_rot_embd\.weight", r".*rotary_emb\.inv_freq")
 
 
 class Family:
@@ -34,6 +40,9 @@ class Family:
     checkpoint_renames: ClassVar[tuple[tuple[str, str], ...]] = ()
     # Parameters and buffers that keep float32 whatever the model's dtype: small sums decide there.
     float32: ClassVar[tuple[str, ...]] = ("e_score_correction_bias",)
+
+    # Stored tensors that no module needs, as patterns of their whole names.
+    ignored: ClassVar[tuple[str, ...]] = ()
 
     # The module that holds a layer's experts, and how transformers lays their weights out.
     experts: ClassVar[str] = "mlp.experts"
@@ -67,6 +76,13 @@ class Family:
         different models, so the way back needs the model.
         """
         return {stored: name for name in parameters for stored in self.gguf_names(name, layers)}
+
+    def ignores(self, stored: str, layers: int) -> bool:
+        """Whether it is no mistake that nothing takes the tensor ``stored``."""
+        block = _BLOCK.match(stored)
+        if block is not None and int(block[1]) >= layers:
+            return True  # a layer that predicts further tokens ahead
+        return any(re.fullmatch(pattern, stored) for pattern in (*_DERIVED, *self.ignored))
 
     def bind(
         self, parameter: str, shape: tuple[int, ...], config: Any, present: Present

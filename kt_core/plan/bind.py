@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,15 @@ class ModuleBinder:
         config: Any = model.config
         self._tied = tied_parameters(model)
         self._file: tuple[WeightSource, Binder] | None = None
+        self._ignores: Callable[[str], bool] = lambda name: False
         if source is not None:
-            self._file = (source, make_binder(source, _family(config, source), config))
+            family = _family(config, source)
+            self._file = (source, make_binder(source, family, config))
+            self._ignores = lambda name: family.ignores(name, config.num_hidden_layers)
+
+    def unexpected(self, unused: Sequence[str]) -> list[str]:
+        """Those of the tensors that no module takes which the family does not expect to be left."""
+        return [name for name in unused if not self._ignores(name)]
 
     def bind(self, module: ModuleInfo, kernel_kind: str | None) -> Bound:
         """Bind all parameters of ``module``.

@@ -100,6 +100,7 @@ class _Builder:
         modules = self._modules(skeleton, matches.modules)
         used = {name for module in modules for name in module.tensors}
         unused = tuple(n for n in self.source.tensors if n not in used) if self.source else ()
+        self._warn_left_over(self.binder.unexpected(unused))
         rules = tuple(
             RulePlan(
                 rule.index,
@@ -278,6 +279,19 @@ class _Builder:
                 f"{module.path}",
                 facts=[f"it reads: {', '.join(accepted)}"],
                 help="name another kernel for this module, or use a file of another quantisation",
+            )
+
+    def _warn_left_over(self, names: Sequence[str]) -> None:
+        """A bias that nobody takes would be missing from the answer without a word."""
+        if names and not self.problems and not self.resolver.problems:
+            self.problems.append(
+                Problem(
+                    "KT333",
+                    f"no module of the model takes {len(names)} of the file's tensors",
+                    facts=(f"left over: {', '.join(names[:6])}",),
+                    help="the file may be of a variant of the model that computes something else",
+                    severity=Severity.WARNING,
+                )
             )
 
     def _warn_unused(self, rule: RulePlan) -> None:

@@ -30,6 +30,8 @@ _RAMP = {
 
 class _Deepseek2(Family):
     gguf = "deepseek2"
+    # Some files hold both forms of kv_b; the whole one is taken.
+    ignored = (r"blk\.\d+\.attn_[kv]_b\.weight",)
     gating: ClassVar[str]
 
     def serves(self, metadata: Metadata, tensors: Present) -> bool:

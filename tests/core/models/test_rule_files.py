@@ -27,6 +27,7 @@ from kt_core.plan.build import make_plan
 from kt_core.plan.layers import layer_devices
 from kt_core.registry.specs import EXPERTS, LINEAR
 from kt_core.rules import load_rules, select_rules
+from kt_core.rules.load import check_file
 from kt_core.testing.registry import fake_plugin, fake_registry, kernel_spec
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
@@ -143,6 +144,7 @@ def test_the_files_are_what_the_description_makes(tmp_path):
 def test_every_rule_finds_modules_of_the_full_size_model(name):
     folder = name.partition("/")[0]
     devices = sorted(set(re.findall(r"cuda:\d|cuda", (RULES / name).read_text())))
+    assert check_file(RULES / name, registry()).problems == ()
     plan = make_plan(
         skeleton(folder),
         load_rules(RULES / name, registry()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kt_core.errors import KtError
+from kt_core.errors import KtError, Severity
 from kt_core.runtime.load import prepare
 
 from .gguf_of_model import write_gguf
@@ -70,6 +70,22 @@ def test_metadata_that_cannot_be_is_named(id, keys, said, tmp_path):
     write_gguf(case.build(), path, case.gguf, style=case.style, keys=keys)
     with pytest.raises(KtError, match=said):
         attempt(path)
+
+
+def test_tensors_that_nothing_takes_are_not_passed_over(tmp_path):
+    case = BY_ID["llama-bias"]
+    write_gguf(
+        case.build(),
+        tmp_path / "tiny.gguf",
+        case.gguf,
+        without={f"blk.0.attn_{part}.bias" for part in "qkv"},
+    )
+    prepared = prepare(tmp_path / "tiny.gguf", rules=None, device="cpu")
+    prepared.source.close()
+    (problem,) = prepared.plan.problems
+    assert problem.code == "KT333"
+    assert problem.severity is Severity.WARNING
+    assert "blk.0.attn_output.bias" in problem.facts[0]
 
 
 def test_a_configuration_of_another_family_is_refused(tmp_path):

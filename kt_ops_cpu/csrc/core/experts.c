@@ -118,6 +118,7 @@ static void gate_up_task(void *context, int node, int64_t task, int64_t next, in
                     next_row * e->gate.row_bytes;
     to_next.bytes = next_rows * e->gate.row_bytes;
   }
+  kt_begin(e->kernels);
   for (int32_t pair = e->route.first[i]; pair < end; pair += STRIP_TOKENS) {
     const int tokens = (int)smaller(STRIP_TOKENS, end - pair);
     kt_strip(e->kernels, &e->gate, gate, row, rows, 0, kt_steps(e->gate.cols), &e->x[0], pair, tokens,
@@ -131,6 +132,7 @@ static void gate_up_task(void *context, int node, int64_t task, int64_t next, in
       e->kernels->glu(layer->act, layer->alpha, layer->limit, space->c[0] + t * KT_STRIP_ROWS,
                       space->c[1] + t * KT_STRIP_ROWS, e->h + (pair + t) * width + row, rows);
   }
+  kt_end(e->kernels);
 }
 
 static void h_task(void *context, int node, int64_t task, int64_t next, int thread) {
@@ -148,6 +150,7 @@ static void down_task(void *context, int node, int64_t task, int64_t next, int t
   const int64_t hidden = e->down.rows, row = task * e->strip_rows;
   const int rows = (int)smaller(e->strip_rows, hidden - row);
   const int64_t step = e->width_step[node], step_end = e->width_step[node + 1];
+  kt_begin(e->kernels);
   memset(space->y, 0, (size_t)e->tokens * KT_STRIP_ROWS * sizeof(float));
   for (int64_t i = 0; i < e->route.active; i++) {
     const int64_t expert = e->route.expert[i];
@@ -173,6 +176,7 @@ static void down_task(void *context, int node, int64_t task, int64_t next, int t
                          space->y + (int64_t)e->route.token[pair + t] * KT_STRIP_ROWS, rows);
     }
   }
+  kt_end(e->kernels);
   const struct kt_cpu_rows *y = &e->call->y;
   const int64_t size = kt_dtype_bytes(y->dtype);
   for (int64_t t = 0; t < e->tokens; t++) {
@@ -233,11 +237,11 @@ static int64_t place_arrays(struct experts *e, int threads, int nodes, uint8_t *
       break;
     }
     e->x_blocks[i] = at_offset(memory, at);
-    at += choices * kt_steps(weights[i]->cols) * e->x[i].block_bytes;
+    at += (choices * kt_steps(weights[i]->cols) + KT_X_SPARE) * e->x[i].block_bytes;
   }
   e->hx.block_bytes = kt_x_block_bytes(x_kind(&e->down));
   e->h_blocks = at_offset(memory, at);
-  at += choices * kt_steps(e->down.cols) * e->hx.block_bytes;
+  at += (choices * kt_steps(e->down.cols) + KT_X_SPARE) * e->hx.block_bytes;
   e->h = at_offset(memory, at);
   at += (choices * e->down.cols * (int64_t)sizeof(float) + 63) / 64 * 64;
   e->partial = nodes > 1 ? at_offset(memory, at) : NULL;

@@ -19,6 +19,17 @@ typedef void kt_panel_fn(const uint8_t *block, int64_t row_bytes, int values, st
 typedef void kt_dot_fn(const struct kt_panel *panel, int panels, const void *x, int tokens, int values,
                        float *c);
 
+/* Memory that will be read next. */
+struct kt_ahead {
+  const uint8_t *first;
+  int64_t bytes;
+};
+
+/* c[r] = sum over `values` of K of one token times row r, for 16 rows that start at `first`. Block s of
+ * the token is at x + s * x_stride. `ahead` is prefetched along the way. */
+typedef void kt_gemv_fn(const uint8_t *first, int64_t row_bytes, int64_t values, const uint8_t *x,
+                        int64_t x_stride, float *c, struct kt_ahead ahead);
+
 /* h[i] = act(gate[i]) * up[i]. */
 typedef void kt_glu_fn(int act, float alpha, float limit, const float *gate, const float *up, float *h,
                        int count);
@@ -33,9 +44,13 @@ struct kt_kernels {
   kt_x_fn *x[KT_X_KINDS];
   kt_panel_fn *panel[KT_TYPE_SLOTS];
   kt_dot_fn *dot[KT_FAMILY_COUNT];
+  kt_gemv_fn *const *gemv; /* [KT_TYPE_SLOTS]; null entries and a null table: use panels */
   kt_glu_fn *glu;
   kt_axpy_fn *axpy;
   kt_store_fn *store;
+  int dot_tokens; /* tokens that a dot kernel handles well at a time; more are cut into such parts */
+  void (*begin)(void); /* called on a thread before and after it runs dot kernels; may be null */
+  void (*end)(void);
 };
 
 /* Null where this build does not hold the variant. */
@@ -44,7 +59,19 @@ extern const struct kt_kernels *const kt_kernels_avx2;
 extern const struct kt_kernels *const kt_kernels_avx512;
 extern const struct kt_kernels *const kt_kernels_amx;
 
+/* Their gemv tables, compiled apart. */
+extern kt_gemv_fn *const kt_gemv_avx2[KT_TYPE_SLOTS];
+extern kt_gemv_fn *const kt_gemv_avx512[KT_TYPE_SLOTS];
+
 /* The variant in use. */
 const struct kt_kernels *kt_kernels_current(void);
+
+static inline void kt_begin(const struct kt_kernels *kernels) {
+  if (kernels->begin != 0) kernels->begin();
+}
+
+static inline void kt_end(const struct kt_kernels *kernels) {
+  if (kernels->end != 0) kernels->end();
+}
 
 #endif

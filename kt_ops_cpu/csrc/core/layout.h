@@ -24,6 +24,9 @@ struct kt_xq8 {
   float scale[KT_STEP / 32]; /* all equal for KT_X_Q8_256 */
 } __attribute__((aligned(64)));
 
+/* Blocks behind the last one of an array that kernels may read, though they make no use of them. */
+#define KT_X_SPARE 16
+
 /* KT_STEP activations as they are, zero beyond the end of the row. */
 struct kt_xf32 {
   float x[KT_STEP];

@@ -52,8 +52,10 @@ static void strip_task(void *context, int node, int64_t task, int64_t next, int 
     ahead.first = data + next_row * l->weight.row_bytes;
     ahead.bytes = (after < l->strip_rows ? after : l->strip_rows) * l->weight.row_bytes;
   }
+  kt_begin(l->kernels);
   kt_strip(l->kernels, &l->weight, data, row, rows, 0, kt_steps(l->weight.cols), &l->x, first, tokens, c,
            space, ahead);
+  kt_end(l->kernels);
   const int64_t size = kt_dtype_bytes(y->dtype);
   for (int t = 0; t < tokens; t++) {
     float *values = c + t * KT_STRIP_ROWS;
@@ -67,7 +69,7 @@ static int run_part(struct linear *l) {
   const int threads = kt_pool_threads(), nodes = kt_pool_nodes();
   const enum kt_x_kind kind = kt_family_x_kind(l->weight.type->family);
   const int64_t block_bytes = kt_x_block_bytes(kind);
-  const int64_t blocks_bytes = kt_steps(l->weight.cols) * l->tokens * block_bytes;
+  const int64_t blocks_bytes = (kt_steps(l->weight.cols) * l->tokens + KT_X_SPARE) * block_bytes;
   l->token_parts = (l->tokens + STRIP_TOKENS - 1) / STRIP_TOKENS;
   const int64_t c_bytes = (l->tokens / l->token_parts + 1) * KT_STRIP_ROWS * (int64_t)sizeof(float);
   l->space_bytes = ((int64_t)sizeof(struct kt_strip_space) + c_bytes + 4095) / 4096 * 4096;

@@ -12,6 +12,14 @@ static void prefetch_share(struct kt_ahead ahead, int64_t part, int64_t parts) {
     __builtin_prefetch(ahead.first + line * CACHE_LINE, 0, 2);
 }
 
+/* Bring the next step of `rows` rows into the first-level cache: the second-level cache has it already,
+ * and 32 short runs of bytes are more than the hardware would foresee. */
+static void prefetch_step(const uint8_t *block, int64_t row_bytes, int rows, int64_t bytes) {
+  for (int r = 0; r < rows; r++, block += row_bytes)
+    for (int64_t at = 0; at < bytes + CACHE_LINE - 1; at += CACHE_LINE)
+      __builtin_prefetch(block + (at < bytes ? at : bytes - 1), 0, 3);
+}
+
 /* Panels are unpacked 16 rows and whole vectors at a time. Where there is less, unpack from a copy that
  * is padded with zeros, so that nothing beyond the matrix is read. */
 static void unpack_padded(kt_panel_fn *unpack, const uint8_t *block, int64_t row_bytes, int rows,
@@ -27,6 +35,19 @@ static void unpack_padded(kt_panel_fn *unpack, const uint8_t *block, int64_t row
   unpack(space->padded, stride, padded_values, panel);
 }
 
+/* One token and whole panels of a type that can be multiplied without being unpacked to memory. Memory
+ * is touched two panels ahead: while one panel is computed, the second after it is on its way. */
+static void strip_gemv(kt_gemv_fn *gemv, const struct kt_weight *weight, const uint8_t *first, int rows,
+                       int64_t values, const uint8_t *x, int64_t x_stride, float *c, struct kt_ahead ahead) {
+  const int panels = rows / KT_PANEL_ROWS;
+  for (int p = 0; p < panels; p++) {
+    const int64_t from = ahead.bytes * p / panels, to = ahead.bytes * (p + 1) / panels;
+    const struct kt_ahead share = {ahead.bytes > 0 ? ahead.first + from : NULL, to - from};
+    gemv(first + p * KT_PANEL_ROWS * weight->row_bytes, weight->row_bytes, values, x, x_stride,
+         c + p * KT_PANEL_ROWS, share);
+  }
+}
+
 void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, const uint8_t *data,
               int64_t row, int rows, int64_t step, int64_t step_end, const struct kt_x *x,
               int64_t first_token, int tokens, float *c, struct kt_strip_space *space,
@@ -34,9 +55,17 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
   const struct kt_type *type = weight->type;
   kt_panel_fn *unpack = kernels->panel[weight->number];
   kt_dot_fn *dot = kernels->dot[type->family];
+  const int most = kernels->dot_tokens;
   const int panels = (rows + KT_PANEL_ROWS - 1) / KT_PANEL_ROWS;
   const int64_t step_size = (int64_t)KT_STEP / type->block_values * type->block_bytes;
   const uint8_t *first = data + row * weight->row_bytes;
+  if (tokens == 1 && rows % KT_PANEL_ROWS == 0 && kernels->gemv != NULL && kernels->gemv[weight->number] != NULL) {
+    const int64_t end = step_end * KT_STEP < weight->cols ? step_end * KT_STEP : weight->cols;
+    strip_gemv(kernels->gemv[weight->number], weight, first + step * step_size, rows, end - step * KT_STEP,
+               x->blocks + (step * x->tokens + first_token) * x->block_bytes, x->tokens * x->block_bytes, c,
+               ahead);
+    return;
+  }
   memset(c, 0, (size_t)tokens * KT_STRIP_ROWS * sizeof(float));
   for (int64_t s = step; s < step_end; s++) {
     const int64_t left = weight->cols - s * KT_STEP;
@@ -51,7 +80,14 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
         unpack_padded(unpack, block, weight->row_bytes, have, padded_values,
                       (int64_t)values / type->block_values * type->block_bytes, space, &space->panels[p]);
     }
-    prefetch_share(ahead, s - step, step_end - step);
-    dot(space->panels, panels, x->blocks + (s * x->tokens + first_token) * x->block_bytes, tokens, values, c);
+    if (s + 1 < step_end) prefetch_step(first + (s + 1) * step_size, weight->row_bytes, rows, step_size);
+    const uint8_t *blocks = x->blocks + (s * x->tokens + first_token) * x->block_bytes;
+    const int parts = (tokens + most - 1) / most;
+    for (int part = 0; part < parts; part++) {
+      const int from = part * most, left_tokens = tokens - from;
+      prefetch_share(ahead, (s - step) * parts + part, (step_end - step) * parts);
+      dot(space->panels, panels, blocks + from * x->block_bytes,
+          left_tokens < most ? left_tokens : most, values, c + from * KT_STRIP_ROWS);
+    }
   }
 }

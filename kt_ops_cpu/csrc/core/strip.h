@@ -19,12 +19,6 @@ struct kt_x {
   int64_t block_bytes; /* kt_x_block_bytes of its kind */
 };
 
-/* Memory that will be read next. */
-struct kt_ahead {
-  const uint8_t *first;
-  int64_t bytes;
-};
-
 /* Memory of one thread for its strips. */
 struct kt_strip_space {
   struct kt_panel panels[KT_STRIP_PANELS];

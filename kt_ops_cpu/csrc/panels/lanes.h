@@ -1,6 +1,6 @@
 /* Vectors of 32-bit lanes, one lane per weight row, as wide as the variant's registers.
  *
- * The panel sources are written once on GCC's vector types; this file supplies the few operations
+ * The unpacking sources are written once on GCC's vector types; this file supplies the few operations
  * that have no operator: the transposing load, a byte table look-up and float16 conversion. */
 #ifndef KT_LANES_H
 #define KT_LANES_H
@@ -18,6 +18,8 @@
 #define KT_LANES 4
 #endif
 
+#define KT_INLINE static inline __attribute__((always_inline))
+
 typedef uint32_t kt_vu __attribute__((vector_size(4 * KT_LANES)));
 typedef int32_t kt_vi __attribute__((vector_size(4 * KT_LANES)));
 typedef float kt_vf __attribute__((vector_size(4 * KT_LANES)));
@@ -25,11 +27,34 @@ typedef uint32_t kt_vu_any __attribute__((vector_size(4 * KT_LANES), aligned(4),
 typedef uint32_t kt_quad __attribute__((vector_size(16)));
 typedef uint32_t kt_quad_any __attribute__((vector_size(16), aligned(1), may_alias));
 
-static inline kt_vf kt_to_float(kt_vi v) { return __builtin_convertvector(v, kt_vf); }
+KT_INLINE kt_vf kt_to_float(kt_vi v) { return __builtin_convertvector(v, kt_vf); }
 
-/* Load 16 bytes of KT_LANES rows; out[j] holds dword j of every row. */
-static inline void kt_load_quads(const uint8_t *p, int64_t row_bytes, kt_vu out[4]) {
-#define KT_ROW(r) (*(const kt_quad_any *)(p + (r) * row_bytes))
+/* Where KT_LANES rows begin: every fourth one, and how far apart they are. */
+struct kt_rows {
+  const uint8_t *fourth[KT_LANES / 4];
+  int64_t bytes, bytes3;
+};
+
+/* The empty assembly keeps the compiler from folding the pointers back into one: each row is then a
+ * base, a scaled index and a constant, with nothing to compute. */
+KT_INLINE struct kt_rows kt_rows_at(const uint8_t *p, int64_t row_bytes) {
+  struct kt_rows rows = {.bytes = row_bytes, .bytes3 = 3 * row_bytes};
+  for (int i = 0; i < KT_LANES / 4; i++) {
+    rows.fourth[i] = p + 4 * i * row_bytes;
+    __asm__("" : "+r"(rows.fourth[i]));
+  }
+  __asm__("" : "+r"(rows.bytes3));
+  return rows;
+}
+
+KT_INLINE const uint8_t *kt_row(const struct kt_rows *rows, int row, int64_t at) {
+  const int64_t within[4] = {0, rows->bytes, 2 * rows->bytes, rows->bytes3};
+  return rows->fourth[row / 4] + within[row % 4] + at;
+}
+
+/* Load 16 bytes at offset `at` of every row; out[j] holds dword j of each. */
+KT_INLINE void kt_load_quads(const struct kt_rows *rows, int64_t at, kt_vu out[4]) {
+#define KT_ROW(r) (*(const kt_quad_any *)kt_row(rows, r, at))
 #if KT_LANES == 16
   /* Row 4 l + i goes to 128-bit lane l of vector i; transposing 4 x 4 within lanes then puts the rows
    * in order. */
@@ -72,27 +97,52 @@ static inline void kt_load_quads(const uint8_t *p, int64_t row_bytes, kt_vu out[
 #undef KT_ROW
 }
 
-/* Replace every byte, which must be below 16, by table[byte]. */
-static inline kt_vu kt_lookup(kt_vu index, const uint8_t table[16]) {
+/* Sixteen bytes, in every 128 bits of a register where that is how look-ups work. */
 #if KT_LANES == 16
-  const __m512i t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
-  return (kt_vu)_mm512_shuffle_epi8(t, (__m512i)index);
+typedef __m512i kt_table;
 #elif KT_LANES == 8
-  const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
-  return (kt_vu)_mm256_shuffle_epi8(t, (__m256i)index);
+typedef __m256i kt_table;
+#else
+typedef struct {
+  uint8_t byte[16];
+} kt_table;
+#endif
+
+/* A table of signed values, biased by 128. */
+KT_INLINE kt_table kt_biased_table(const int8_t values[16]) {
+#if KT_LANES >= 8
+  const __m128i biased = _mm_xor_si128(_mm_loadu_si128((const __m128i *)values), _mm_set1_epi8((char)0x80));
+#endif
+#if KT_LANES == 16
+  return _mm512_broadcast_i32x4(biased);
+#elif KT_LANES == 8
+  return _mm256_broadcastsi128_si256(biased);
+#else
+  kt_table table;
+  for (int i = 0; i < 16; i++) table.byte[i] = (uint8_t)(values[i] + 128);
+  return table;
+#endif
+}
+
+/* Replace every byte, which must be below 16, by the table's. */
+KT_INLINE kt_vu kt_lookup(kt_vu index, kt_table table) {
+#if KT_LANES == 16
+  return (kt_vu)_mm512_shuffle_epi8(table, (__m512i)index);
+#elif KT_LANES == 8
+  return (kt_vu)_mm256_shuffle_epi8(table, (__m256i)index);
 #else
   kt_vu out;
   for (int l = 0; l < KT_LANES; l++) {
     const uint32_t i = index[l];
-    out[l] = table[i & 15] | (uint32_t)table[i >> 8 & 15] << 8 | (uint32_t)table[i >> 16 & 15] << 16 |
-             (uint32_t)table[i >> 24] << 24;
+    out[l] = table.byte[i & 15] | (uint32_t)table.byte[i >> 8 & 15] << 8 |
+             (uint32_t)table.byte[i >> 16 & 15] << 16 | (uint32_t)table.byte[i >> 24 & 15] << 24;
   }
   return out;
 #endif
 }
 
 /* The float16 in the low half of every lane; the high half must be zero. */
-static inline kt_vf kt_lanes_half(kt_vu bits) {
+KT_INLINE kt_vf kt_lanes_half(kt_vu bits) {
 #if KT_LANES == 16
   return (kt_vf)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)bits));
 #elif KT_LANES == 8
@@ -106,15 +156,13 @@ static inline kt_vf kt_lanes_half(kt_vu bits) {
 #endif
 }
 
-/* The 16 bits at p of KT_LANES rows, one per lane. Scalar loads: a gather would read 32 bits. */
-static inline kt_vu kt_load_halves(const uint8_t *p, int64_t row_bytes) {
+/* The 16 bits at offset `at` of every row, one per lane. Scalar loads: a gather would read 32 bits. */
+KT_INLINE kt_vu kt_load_halves(const struct kt_rows *rows, int64_t at) {
   uint64_t four[KT_LANES / 4];
-  for (int i = 0; i < KT_LANES / 4; i++) {
-    const uint8_t *q = p + 4 * i * row_bytes;
-    four[i] = kt_load_u16(q) | (uint64_t)kt_load_u16(q + row_bytes) << 16 |
-              (uint64_t)kt_load_u16(q + 2 * row_bytes) << 32 |
-              (uint64_t)kt_load_u16(q + 3 * row_bytes) << 48;
-  }
+  for (int i = 0; i < KT_LANES / 4; i++)
+    four[i] = kt_load_u16(kt_row(rows, 4 * i, at)) | (uint64_t)kt_load_u16(kt_row(rows, 4 * i + 1, at)) << 16 |
+              (uint64_t)kt_load_u16(kt_row(rows, 4 * i + 2, at)) << 32 |
+              (uint64_t)kt_load_u16(kt_row(rows, 4 * i + 3, at)) << 48;
 #if KT_LANES == 16
   const __m128i low = _mm_set_epi64x((int64_t)four[1], (int64_t)four[0]);
   const __m128i high = _mm_set_epi64x((int64_t)four[3], (int64_t)four[2]);
@@ -127,27 +175,32 @@ static inline kt_vu kt_load_halves(const uint8_t *p, int64_t row_bytes) {
 #endif
 }
 
-static inline kt_vf kt_load_half(const uint8_t *p, int64_t row_bytes) {
-  return kt_lanes_half(kt_load_halves(p, row_bytes));
+KT_INLINE kt_vf kt_load_half(const struct kt_rows *rows, int64_t at) {
+  return kt_lanes_half(kt_load_halves(rows, at));
 }
 
-/* Store quad-k `k4` (values 4 k4 .. 4 k4 + 3) of the rows that start at `row`. */
-static inline void kt_put(struct kt_panel *out, int k4, int row, kt_vu v) {
-  *(kt_vu_any *)out->q[k4][row] = v;
+/* The 32 bits at offset `at` of every row. */
+KT_INLINE kt_vu kt_load_dwords(const struct kt_rows *rows, int64_t at) {
+  uint32_t dword[KT_LANES];
+  for (int r = 0; r < KT_LANES; r++) dword[r] = kt_load_u32(kt_row(rows, r, at));
+  kt_quad quad[KT_LANES / 4];
+  for (int i = 0; i < KT_LANES / 4; i++)
+    quad[i] = (kt_quad){dword[4 * i], dword[4 * i + 1], dword[4 * i + 2], dword[4 * i + 3]};
+  kt_vu out;
+  memcpy(&out, quad, sizeof out);
+  return out;
 }
 
-static inline void kt_put_scale(struct kt_panel *out, int group, int row, kt_vf v) {
-  *(kt_vu_any *)&out->scale[group][row] = (kt_vu)v;
+/* The byte at offset `at` of every row. */
+KT_INLINE kt_vu kt_load_bytes(const struct kt_rows *rows, int64_t at) {
+  kt_vu out;
+  for (int i = 0; i < KT_LANES; i++) out[i] = *kt_row(rows, i, at);
+  return out;
 }
 
-/* The minimum itself goes in; the panel holds it times -1/128. */
-static inline void kt_put_min(struct kt_panel *out, int group, int row, kt_vf v) {
-  *(kt_vu_any *)&out->min[group][row] = (kt_vu)(v * -0.0078125f);
-}
-
-static inline kt_vu kt_splat(uint32_t value) { return value - (kt_vu){0}; }
+KT_INLINE kt_vu kt_splat(uint32_t value) { return value - (kt_vu){0}; }
 
 /* Four bits to the bottom of four bytes. */
-static inline kt_vu kt_spread_bits(kt_vu four) { return (four * 0x00204081u) & kt_splat(0x01010101u); }
+KT_INLINE kt_vu kt_spread_bits(kt_vu four) { return (four * 0x00204081u) & kt_splat(0x01010101u); }
 
 #endif

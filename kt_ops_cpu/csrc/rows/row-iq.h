@@ -10,8 +10,36 @@ static inline unsigned kt_iq_signs(unsigned seven) {
   return seven | (unsigned)__builtin_parity(seven) << 7;
 }
 
-static inline void kt_iq_signed(const int8_t *entry, int count, unsigned signs, int8_t *q) {
-  for (int i = 0; i < count; i++) q[i] = (int8_t)(signs >> i & 1 ? -entry[i] : entry[i]);
+/* Eight bytes at a time: codebook entries are loaded, negated and stored as one 64-bit number. */
+#define KT_IQ_ONES 0x0101010101010101u
+
+static inline uint64_t kt_iq_eight(const int8_t *entry) {
+  uint64_t values;
+  memcpy(&values, entry, sizeof values);
+  return values;
+}
+
+static inline uint64_t kt_iq_four_and_four(const int8_t *low, const int8_t *high) {
+  return kt_load_u32(low) | (uint64_t)kt_load_u32(high) << 32;
+}
+
+/* Negate byte i if bit i of `signs` is set: a bit becomes a byte of ones, and (x ^ 255) + 1 is -x. No carry
+ * leaves a byte, because no entry of the codebooks with signs is zero. */
+static inline void kt_iq_signed(uint64_t values, unsigned signs, int8_t *q) {
+  const uint64_t picked = (signs & 255) * KT_IQ_ONES & 0x8040201008040201u; /* byte i: bit i or zero */
+  /* The high bit of a byte is set if the byte is not zero: its low seven bits carry into it. */
+  const uint64_t bits = (((picked & KT_IQ_ONES * 127) + KT_IQ_ONES * 127) | picked) >> 7 & KT_IQ_ONES;
+  values = (values ^ bits * 255) + bits;
+  memcpy(q, &values, sizeof values);
+}
+
+/* 8 * entry + shift for entries of -1, 0 and 1, so that the low three bits of the product are free: one
+ * less is the product less 8 with 7 in those bits. The subtraction must not borrow across bytes. */
+static inline void kt_iq_shifted(const int8_t *entry, int minus, int8_t *q) {
+  const uint64_t product = kt_iq_eight(entry) << 3 & KT_IQ_ONES * 0xf8;
+  const uint64_t less = ((product | KT_IQ_ONES << 7) - KT_IQ_ONES * 8) ^ (~product & KT_IQ_ONES << 7);
+  const uint64_t values = minus ? less | KT_IQ_ONES * 7 : product | KT_IQ_ONES;
+  memcpy(q, &values, sizeof values);
 }
 
 /* IQ2_XXS (66 bytes): f16 d; per 32 values four 8-bit indices, then 4 x 7 signs and a 4-bit scale. */
@@ -23,7 +51,7 @@ static inline void kt_row_iq2_xxs(const uint8_t *block, int8_t *q, float *scale,
     const uint32_t rest = kt_load_u32(part + 4);
     scale[g] = d * (0.5f + (float)(rest >> 28)) * 0.25f;
     for (int i = 0; i < 4; i++)
-      kt_iq_signed(kt_codebook_iq2_xxs + 8 * part[i], 8, kt_iq_signs(rest >> (7 * i) & 127),
+      kt_iq_signed(kt_iq_eight(kt_codebook_iq2_xxs + 8 * part[i]), kt_iq_signs(rest >> (7 * i) & 127),
                    q + 32 * g + 8 * i);
   }
 }
@@ -36,7 +64,7 @@ static inline void kt_row_iq2_xs(const uint8_t *block, int8_t *q, float *scale, 
     scale[g] = d * (0.5f + (float)(block[66 + g / 2] >> (4 * (g % 2)) & 15)) * 0.25f;
   for (int i = 0; i < 32; i++) {
     const unsigned code = kt_load_u16(block + 2 + 2 * i);
-    kt_iq_signed(kt_codebook_iq2_xs + 8 * (code & 511), 8, kt_iq_signs(code >> 9), q + 8 * i);
+    kt_iq_signed(kt_iq_eight(kt_codebook_iq2_xs + 8 * (code & 511)), kt_iq_signs(code >> 9), q + 8 * i);
   }
 }
 
@@ -48,7 +76,7 @@ static inline void kt_row_iq2_s(const uint8_t *block, int8_t *q, float *scale, f
     scale[g] = d * (0.5f + (float)(block[74 + g / 2] >> (4 * (g % 2)) & 15)) * 0.25f;
   for (int i = 0; i < 32; i++) {
     const int high = block[66 + i / 4] >> (2 * (i % 4)) & 3;
-    kt_iq_signed(kt_codebook_iq2_s + 8 * (block[2 + i] | high << 8), 8, block[34 + i], q + 8 * i);
+    kt_iq_signed(kt_iq_eight(kt_codebook_iq2_s + 8 * (block[2 + i] | high << 8)), block[34 + i], q + 8 * i);
   }
 }
 
@@ -59,9 +87,11 @@ static inline void kt_row_iq3_xxs(const uint8_t *block, int8_t *q, float *scale,
   for (int g = 0; g < 8; g++) {
     const uint32_t rest = kt_load_u32(block + 66 + 4 * g);
     scale[g] = d * (0.5f + (float)(rest >> 28)) * 0.5f;
-    for (int i = 0; i < 8; i++) {
-      const unsigned signs = kt_iq_signs(rest >> (7 * (i / 2)) & 127) >> (4 * (i % 2));
-      kt_iq_signed(kt_codebook_iq3_xxs + 4 * block[2 + 8 * g + i], 4, signs, q + 32 * g + 4 * i);
+    for (int i = 0; i < 4; i++) {
+      const uint8_t *index = block + 2 + 8 * g + 2 * i;
+      const uint64_t values =
+          kt_iq_four_and_four(kt_codebook_iq3_xxs + 4 * index[0], kt_codebook_iq3_xxs + 4 * index[1]);
+      kt_iq_signed(values, kt_iq_signs(rest >> (7 * i) & 127), q + 32 * g + 8 * i);
     }
   }
 }
@@ -72,9 +102,12 @@ static inline void kt_row_iq3_s(const uint8_t *block, int8_t *q, float *scale, f
   const float d = kt_half_float(kt_load_u16(block));
   for (int g = 0; g < 8; g++)
     scale[g] = d * (float)(1 + 2 * (block[106 + g / 2] >> (4 * (g % 2)) & 15));
-  for (int i = 0; i < 64; i++) {
-    const int index = block[2 + i] | (block[66 + i / 8] >> (i % 8) & 1) << 8;
-    kt_iq_signed(kt_codebook_iq3_s + 4 * index, 4, block[74 + i / 2] >> (4 * (i % 2)), q + 4 * i);
+  for (int i = 0; i < 32; i++) {
+    const uint8_t *low = block + 2 + 2 * i;
+    const int high = block[66 + i / 4] >> (2 * (i % 4));
+    const uint64_t values = kt_iq_four_and_four(kt_codebook_iq3_s + 4 * (low[0] | (high & 1) << 8),
+                                                kt_codebook_iq3_s + 4 * (low[1] | (high & 2) << 7));
+    kt_iq_signed(values, block[74 + i], q + 8 * i);
   }
 }
 
@@ -85,11 +118,10 @@ static inline void kt_row_iq1_s(const uint8_t *block, int8_t *q, float *scale, f
   const float d = kt_half_float(kt_load_u16(block));
   for (int g = 0; g < 8; g++) {
     const unsigned high = kt_load_u16(block + 34 + 2 * g);
-    const int shift = high & 0x8000u ? -1 : 1;
     scale[g] = d * (float)(2 * (high >> 12 & 7) + 1) * 0.125f;
     for (int i = 0; i < 4; i++) {
       const int8_t *entry = kt_codebook_iq1 + 8 * (block[2 + 4 * g + i] | (high >> (3 * i) & 7) << 8);
-      for (int l = 0; l < 8; l++) q[32 * g + 8 * i + l] = (int8_t)(8 * entry[l] + shift);
+      kt_iq_shifted(entry, high >> 15, q + 32 * g + 8 * i);
     }
   }
 }
@@ -108,8 +140,7 @@ static inline void kt_row_iq1_m(const uint8_t *block, int8_t *q, float *scale, f
   for (int i = 0; i < 32; i++) {
     const int high = block[32 + i / 2] >> (4 * (i % 2));
     const int8_t *entry = kt_codebook_iq1 + 8 * (block[i] | (high & 7) << 8);
-    const int shift = high & 8 ? -1 : 1;
-    for (int l = 0; l < 8; l++) q[8 * i + l] = (int8_t)(8 * entry[l] + shift);
+    kt_iq_shifted(entry, high & 8, q + 8 * i);
   }
 }
 

@@ -4,11 +4,15 @@
 #if defined(__AVX512VNNI__)
 
 #include "dot/dot-avx512.h"
-#include "panels/panel-k.h"
 #include "panels/panel-plain.h"
+#include "panels/panel.h"
 #include "variants/table.h"
 
-static const struct kt_kernels table = {KT_TABLE_COMMON, KT_TABLE_DOT(avx512), KT_TABLE_PANELS};
+static const struct kt_kernels table = {KT_TABLE_COMMON,
+                                        KT_TABLE_DOT(avx512),
+                                        KT_TABLE_PANELS,
+                                        .dot_tokens = 12,
+                                        .gemv = kt_gemv_avx512};
 
 const struct kt_kernels *const kt_kernels_avx512 = &table;
 

@@ -20,6 +20,7 @@ KT_PANEL_ROWS_OF(iq4_xs, 256, 136, 32, 0)
 static const struct kt_kernels table = {
     KT_TABLE_COMMON,
     KT_TABLE_DOT(c),
+    .dot_tokens = 8,
     .panel = {[KT_CPU_F32] = kt_panel_f32,
               [KT_CPU_F16] = kt_panel_f16,
               [KT_CPU_BF16] = kt_panel_bf16,

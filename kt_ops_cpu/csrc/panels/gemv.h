@@ -1,0 +1,140 @@
+/* One token: values go from the packed rows straight into dot products, without a panel in memory. */
+#ifndef KT_GEMV_H
+#define KT_GEMV_H
+
+#include "core/kernels.h"
+#include "panels/lanes.h"
+
+#define KT_OUT struct kt_gemv
+
+/* The dot products of KT_LANES rows with one token, over one step. All but the pointers are constants
+ * or registers once everything is inlined. */
+struct kt_gemv {
+  int group, is_signed, per_32;
+  const struct kt_xq8 *x;
+  kt_vi dot[KT_STEP / 16];
+  kt_vf sum;
+};
+
+/* dot + the four products of each row's four bytes with four activations. */
+KT_INLINE kt_vi kt_dot4(kt_vi dot, kt_vu w, const int8_t *x, int is_signed) {
+  int32_t four;
+  memcpy(&four, x, sizeof four);
+#if KT_LANES == 16
+  (void)is_signed;
+  return (kt_vi)_mm512_dpbusd_epi32((__m512i)dot, (__m512i)w, _mm512_set1_epi32(four));
+#else
+  /* See dot-avx2.h for why this cannot saturate. */
+  __m256i magnitude = (__m256i)w, b = _mm256_set1_epi32(four);
+  if (is_signed) {
+    const __m256i values = _mm256_xor_si256(magnitude, _mm256_set1_epi8((char)0x80));
+    magnitude = _mm256_abs_epi8(values);
+    b = _mm256_sign_epi8(b, values);
+  }
+  const __m256i pairs = _mm256_maddubs_epi16(magnitude, b);
+  return dot + (kt_vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#endif
+}
+
+/* With vpdpbusd signed weights are biased, and corr takes the bias off; without it they are signed. */
+KT_INLINE int kt_is_biased(const struct kt_gemv *out) { return out->is_signed && KT_LANES == 16; }
+
+KT_INLINE int32_t kt_corr(const struct kt_gemv *out, int group) {
+  return out->group == 16 ? out->x->corr16[group] : out->x->corr32[group];
+}
+
+KT_INLINE kt_vi kt_splat_int(int32_t value) { return value - (kt_vi){0}; }
+
+KT_INLINE void kt_put(struct kt_gemv *out, int k4, int row, kt_vu v) {
+  (void)row;
+  const int g = k4 * 4 / out->group, slot = out->per_32 ? 0 : g;
+  if (k4 * 4 % out->group == 0) /* a group's values come in order */
+    out->dot[slot] = kt_splat_int(kt_is_biased(out) ? kt_corr(out, g) : 0);
+  out->dot[slot] = kt_dot4(out->dot[slot], v, out->x->q + 4 * k4, out->is_signed);
+}
+
+KT_INLINE void kt_put_scale(struct kt_gemv *out, int group, int row, kt_vf v) {
+  (void)row;
+  kt_vf part = kt_to_float(out->dot[out->per_32 ? 0 : group]) * v;
+  if (out->per_32) part *= out->x->scale[group];
+  out->sum += part;
+}
+
+KT_INLINE void kt_put_min(struct kt_gemv *out, int group, int row, kt_vf v) {
+  (void)row;
+  kt_vf part = v * ((float)kt_corr(out, group) * -0.0078125f);
+  if (out->per_32) part *= out->x->scale[group];
+  out->sum += part;
+}
+
+#include "panels/unpack-blocks.h"
+#include "panels/unpack-k.h"
+
+/* The next memory is touched in even shares, one per step. */
+KT_INLINE void kt_prefetch_share(struct kt_ahead ahead, int64_t part, int64_t parts) {
+  const int64_t end = ahead.bytes * (part + 1) / parts;
+  for (int64_t at = ahead.bytes * part / parts; at < end; at += 64) __builtin_prefetch(ahead.first + at, 0, 3);
+}
+
+KT_INLINE void kt_gemv_store(float *c, kt_vf sum) { memcpy(c, &sum, sizeof sum); }
+
+#define KT_GEMV_BLOCKS_OF(name, block_bytes, signed_)                                                 \
+  static void kt_gemv_##name(const uint8_t *first, int64_t row_bytes, int64_t values,                 \
+                             const uint8_t *x, int64_t x_stride, float *c, struct kt_ahead ahead) {   \
+    const int64_t steps = (values + KT_STEP - 1) / KT_STEP;                                           \
+    for (int row = 0; row < KT_PANEL_ROWS; row += KT_LANES) {                                         \
+      struct kt_gemv out = {.group = 32, .is_signed = signed_, .per_32 = 1};                          \
+      for (int64_t s = 0; s < steps; s++) {                                                           \
+        const uint8_t *block = first + row * row_bytes + s * (KT_STEP / 32 * (block_bytes));          \
+        const struct kt_rows rows = kt_rows_at(block, row_bytes);                                     \
+        const int64_t left = (values - s * KT_STEP) / 32;                                             \
+        const int blocks = left < KT_STEP / 32 ? (int)left : KT_STEP / 32;                            \
+        if (row == 0) kt_prefetch_share(ahead, s, steps);                                             \
+        out.x = (const struct kt_xq8 *)(x + s * x_stride);                                            \
+        for (int g = 0; g < blocks; g++) kt_unpack_##name(&rows, g * (block_bytes), g, row, &out);    \
+      }                                                                                               \
+      kt_gemv_store(c + row, out.sum);                                                                \
+    }                                                                                                 \
+  }
+
+#define KT_GEMV_K_OF(name, block_bytes, group_, signed_)                                              \
+  static void kt_gemv_##name(const uint8_t *first, int64_t row_bytes, int64_t values,                 \
+                             const uint8_t *x, int64_t x_stride, float *c, struct kt_ahead ahead) {   \
+    const int64_t steps = values / KT_STEP;                                                           \
+    for (int row = 0; row < KT_PANEL_ROWS; row += KT_LANES) {                                         \
+      kt_vf total = {0};                                                                              \
+      for (int64_t s = 0; s < steps; s++) {                                                           \
+        const uint8_t *block = first + row * row_bytes + s * (block_bytes);                           \
+        const struct kt_rows rows = kt_rows_at(block, row_bytes);                                     \
+        struct kt_gemv out = {.group = group_, .is_signed = signed_, .per_32 = 0};                    \
+        if (row == 0) kt_prefetch_share(ahead, s, steps);                                             \
+        out.x = (const struct kt_xq8 *)(x + s * x_stride);                                            \
+        kt_unpack_##name(&rows, row, &out);                                                           \
+        total += out.sum * out.x->scale[0];                                                           \
+      }                                                                                               \
+      kt_gemv_store(c + row, total);                                                                  \
+    }                                                                                                 \
+  }
+
+KT_GEMV_BLOCKS_OF(q4_0, 18, 1)
+KT_GEMV_BLOCKS_OF(q4_1, 20, 0)
+KT_GEMV_BLOCKS_OF(q5_0, 22, 1)
+KT_GEMV_BLOCKS_OF(q5_1, 24, 0)
+KT_GEMV_BLOCKS_OF(q8_0, 34, 1)
+KT_GEMV_BLOCKS_OF(iq4_nl, 18, 1)
+KT_GEMV_BLOCKS_OF(mxfp4, 17, 1)
+KT_GEMV_K_OF(q2_k, 84, 16, 0)
+KT_GEMV_K_OF(q3_k, 110, 16, 1)
+KT_GEMV_K_OF(q4_k, 144, 32, 0)
+KT_GEMV_K_OF(q5_k, 176, 32, 0)
+KT_GEMV_K_OF(q6_k, 210, 16, 1)
+KT_GEMV_K_OF(iq4_xs, 136, 32, 1)
+
+#define KT_GEMV_TABLE                                                                                 \
+  {[KT_CPU_Q4_0] = kt_gemv_q4_0,     [KT_CPU_Q4_1] = kt_gemv_q4_1, [KT_CPU_Q5_0] = kt_gemv_q5_0,      \
+   [KT_CPU_Q5_1] = kt_gemv_q5_1,     [KT_CPU_Q8_0] = kt_gemv_q8_0, [KT_CPU_IQ4_NL] = kt_gemv_iq4_nl,  \
+   [KT_CPU_MXFP4] = kt_gemv_mxfp4,   [KT_CPU_Q2_K] = kt_gemv_q2_k, [KT_CPU_Q3_K] = kt_gemv_q3_k,      \
+   [KT_CPU_Q4_K] = kt_gemv_q4_k,     [KT_CPU_Q5_K] = kt_gemv_q5_k, [KT_CPU_Q6_K] = kt_gemv_q6_k,      \
+   [KT_CPU_IQ4_XS] = kt_gemv_iq4_xs}
+
+#endif

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -56,7 +55,8 @@ class ExpertsCache:
         self._group = group
         self._library = library
         self._source = fingerprint(weights)
-        self.path = folder / f"{self._source}{SUFFIX}"
+        scheme = f".group{group}" if group else ""
+        self.path = folder / f"{self._source}{scheme}{SUFFIX}"
 
     def read(self) -> tuple[Matrices, Matrices] | None:
         """Return the layer's matrices, or ``None`` if there is no file yet.
@@ -136,11 +136,11 @@ class ExpertsCache:
             "module": self._name,
         }
         header = json.dumps(fields).encode()
+        temporary = self.path.with_name(f".partial-{os.getpid()}-{self.path.name}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=".partial-", dir=self.path.parent)
             try:
-                with os.fdopen(handle, "wb") as file:
+                with temporary.open("wb") as file:
                     file.write(_MAGIC + _VERSION.to_bytes(4, "little"))
                     file.write(len(header).to_bytes(4, "little") + header)
                     file.write(bytes(_aligned(file.tell()) - file.tell()))
@@ -149,9 +149,9 @@ class ExpertsCache:
                         file.write(bytes(_aligned(part.nbytes) - part.nbytes))
                     file.flush()
                     os.fsync(file.fileno())
-                os.replace(temporary, self.path)
+                temporary.replace(self.path)
             except BaseException:
-                os.unlink(temporary)
+                temporary.unlink(missing_ok=True)
                 raise
         except OSError as error:
             raise self._damaged(f"it cannot be written: {error}") from error

@@ -23,10 +23,10 @@ except ImportError as error:
 
 __all__ = ["check", "empty", "ffi", "isa", "lib", "pool", "threads"]
 
-THREADS_VARIABLE = "KT_NUM_THREADS"
+THREADS_VARIABLE = "KT_CPU_THREADS"
 """Number of threads to compute with; default: what the process may use."""
 
-_MAX_THREADS = 512
+_MAX_THREADS = 1024
 
 # status: (code, message, help)
 _FAILURES = {
@@ -34,7 +34,7 @@ _FAILURES = {
     lib.KT_NO_MEMORY: ("KT544", "there is not enough memory for {what}", "give it fewer tokens"),
     lib.KT_BAD_EXPERT: ("KT539", "{what} was given an expert id outside the layer", None),
     lib.KT_NOT_FINITE: ("KT541", "the weights of {what} hold NaN or infinity", None),
-    lib.KT_NO_THREADS: ("KT545", "threads for {what} could not be started", "lower KT_NUM_THREADS"),
+    lib.KT_NO_THREADS: ("KT545", "threads for {what} could not be started", "lower KT_CPU_THREADS"),
     lib.KT_BAD_ISA: ("KT533", "this CPU cannot run what was forced for {what}", None),
     lib.KT_INT8_ONLY: (
         "KT537",
@@ -61,7 +61,7 @@ def threads() -> int:
     """Return how many threads to compute with.
 
     Raises:
-        KernelError: KT545 if ``KT_NUM_THREADS`` is not a number from 1 to 512.
+        KernelError: KT545 if ``KT_CPU_THREADS`` is not a number from 1 to 1024.
     """
     text = os.environ.get(THREADS_VARIABLE, "").strip()
     if not text:

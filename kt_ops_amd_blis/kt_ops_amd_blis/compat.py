@@ -104,7 +104,7 @@ class KTMoEWrapper:
         """
         if self.weight_path is None:
             raise _unusable(self, "no weight_path was given", "use load_weights_from_tensors")
-        with open_weights(self.weight_path) as source:  # type: ignore[attr-defined]
+        with open_weights(self.weight_path) as source:
             gate, up, down = _layer(source, self.layer_idx, self._shape.num_experts)
             self._load(gate, up, down, physical_to_logical_map)
 
@@ -116,8 +116,8 @@ class KTMoEWrapper:
         physical_to_logical_map: Sequence[int] | torch.Tensor,
     ) -> None:
         """Load ``(experts, inter, hidden)`` twice and ``(experts, hidden, inter)``, ready to compute."""
-        stacks = (_unstack(tensor) for tensor in (gate_proj, up_proj, down_proj))
-        self._load(*stacks, physical_to_logical_map)
+        gate, up, down = _unstack(gate_proj), _unstack(up_proj), _unstack(down_proj)
+        self._load(gate, up, down, physical_to_logical_map)
 
     def submit_forward(
         self,
@@ -185,8 +185,8 @@ class KTMoEWrapper:
                 f"the map has {len(chosen)} entries for {count} experts, of {len(gate)} stored",
                 f"give {count} numbers from 0 to {len(gate) - 1}",
             )
-        stacks = ([stack[e] for e in chosen] for stack in (gate, up, down))
-        self._kernel.load(ExpertsWeights(*stacks))
+        gate, up, down = ([stack[e] for e in chosen] for stack in (gate, up, down))
+        self._kernel.load(ExpertsWeights(gate, up, down))
 
 
 def _kernel_class(method: str) -> type[ExpertsKernel]:

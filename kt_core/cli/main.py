@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "inspect": Command("kt_core.cli.inspect", "show the metadata and tensors of a weight file"),
         "chat": Command("kt_core.cli.chat", "talk to a model"),
         "bench": Command("kt_core.cli.bench", "measure how fast a model runs here"),
+        "quantize": Command("kt_core.cli.quantize", "prepare experts for a kernel, once"),
     }
 )
 

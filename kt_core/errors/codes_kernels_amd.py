@@ -128,9 +128,9 @@ CODES = (
     Code(
         "KT545",
         "The number of threads is wrong",
-        "KT_NUM_THREADS must be a number from 1 to 512; without it kt takes what affinity, cgroup "
+        "KT_CPU_THREADS must be a number from 1 to 1024; without it kt takes what affinity, cgroup "
         "quota and physical cores allow. It is also reported when the system starts no more threads.",
-        'KT545 KT_NUM_THREADS="all" is not a number of threads',
+        'KT545 KT_CPU_THREADS="all" is not a number of threads',
     ),
     Code(
         "KT546",

@@ -10,12 +10,12 @@
  * with the tokens in a pass, not with experts times the longest batch. */
 #include <string.h>
 
-#include "call.h"
 #include "isa.h"
 #include "pool.h"
+#include "product.h"
 
-/* How the work is cut. Measured on Zen 5 (benchmarks/amd/tile_sweep.py): larger row blocks
- * read the weights less often but push the gathered rows out of the second-level cache. */
+/* How the work is cut. Blocks of 64 rows cost 5 % against 128 (the weights are read more often), blocks
+ * of 256 gain nothing more and push the gathered rows out of the second-level cache. */
 enum {
   PASS_TOKENS = 8192, /* more are computed in passes, which bounds the scratch */
   BLOCK_ROWS = 128,   /* rows of one gate/up GEMM, and of one down GEMM */
@@ -45,34 +45,14 @@ typedef struct {
   block *blocks;
   int64_t block_count, splits;
 
-  int8_t *xq; /* (tokens + 1, k): one row more, see rows_of */
+  int8_t *xq; /* (tokens + 1, k), (tokens + 1, groups): one row more than there are, see product.h */
   float *xs;
-  int8_t *hq; /* (pairs + 1, k) */
+  int8_t *hq; /* (pairs + 1, k), (pairs + 1, groups) */
   float *hs;
   float *hf; /* (pairs, k) when splits > 1 */
   char *workers;
   int64_t worker_bytes;
 } pass;
-
-/* BLIS's kernels for one row are slower than those for two on cold weights, so a single row is computed
- * with the one that follows it in memory (always allocated), whose result is not read. */
-static int64_t rows_of(int64_t rows) { return rows == 1 ? 2 : rows; }
-
-/* C tile (rows, width) of chunk c, as int32, or as float in `sums` when there are groups. */
-static const void *multiply(const pass *p, const kt_layout *l, const int8_t *panels,
-                            const float *scales, int64_t c, int64_t rows, const int8_t *a,
-                            const float *row_scales, int32_t *tile, float *sums) {
-  const int64_t width = kt_chunk_width(l, c);
-  const int8_t *chunk = panels + c * l->chunk_bytes;
-  for (int64_t g = 0; g < l->groups; g++) {
-    kt_gemm(p->blis, rows_of(rows), width, kt_slice_depth(l, g), a + g * l->group, l->k,
-            chunk + g * l->slice_bytes, tile, width);
-    if (l->groups == 1) return tile;
-    p->variant->scale_tile(tile, width, rows, width, row_scales + g, l->groups,
-                           scales + (c * l->groups + g) * l->width, g > 0, sums, width);
-  }
-  return sums;
-}
 
 static void quantize_x(void *argument, int64_t task, int32_t worker) {
   (void)worker;
@@ -140,8 +120,8 @@ static void gate_up(void *argument, int64_t task, int32_t worker) {
   const float *up_bias = layer->up_bias ? layer->up_bias + b.expert * inter : NULL;
   for (int64_t c = from; c < to; c++) {
     const int64_t width = kt_chunk_width(l, c), half = width / 2, column = c * (l->width / 2);
-    const void *product =
-        multiply(p, l, panels, column_scales, c, b.rows, a, row_scales, tile, sums);
+    const void *product = kt_product(p->blis, p->variant, l, panels, column_scales, c, b.rows, a,
+                                     row_scales, tile, sums);
     p->variant->activate_tile(product, l->groups > 1, width, b.rows, half, row_scales,
                               column_scales + c * l->groups * l->width,
                               gate_bias ? gate_bias + column : NULL,
@@ -185,8 +165,9 @@ static void down(void *argument, int64_t task, int32_t worker) {
     for (int64_t pair = first; pair < end; pair += BLOCK_ROWS) {
       const int64_t rows = kt_min(BLOCK_ROWS, end - pair);
       const float *row_scales = p->hs + pair * l->groups;
-      const void *product = multiply(p, l, layer->down_panels + e * l->panel_bytes, scales, c, rows,
-                                     p->hq + pair * l->k, row_scales, tile, sums);
+      const void *product =
+          kt_product(p->blis, p->variant, l, layer->down_panels + e * l->panel_bytes, scales, c,
+                     rows, p->hq + pair * l->k, row_scales, tile, sums);
       p->variant->combine_tile(product, l->groups > 1, width, rows, width, row_scales,
                                scales + c * l->groups * l->width, bias, p->pair_weight + pair,
                                p->pair_target + pair, acc, width);
@@ -274,9 +255,9 @@ static int64_t place(pass *p, char *base, int64_t slots, int64_t threads, int64_
   p->pair_weight = take(base, &used, slots * 4);
   p->blocks = take(base, &used, (experts + slots / BLOCK_ROWS + 1) * (int64_t)sizeof(block));
   p->xq = take(base, &used, (p->tokens + 1) * g->k);
-  p->xs = take(base, &used, p->tokens * g->groups * 4);
+  p->xs = take(base, &used, (p->tokens + 1) * g->groups * 4);
   p->hq = take(base, &used, (slots + 1) * d->k);
-  p->hs = take(base, &used, slots * d->groups * 4);
+  p->hs = take(base, &used, (slots + 1) * d->groups * 4);
   p->hf = take(base, &used, p->splits > 1 ? slots * d->k * 4 : 0);
   p->worker_bytes = worker_bytes(p);
   p->workers = take(base, &used, threads * p->worker_bytes);
@@ -304,7 +285,9 @@ static kt_status run_pass(kt_pool *pool, pass *p) {
   p->pairs = p->offsets[p->layer->experts];
   p->block_count = cut_blocks(p, p->blocks);
   memset(p->xq + p->tokens * g->k, 0, (size_t)g->k);
+  memset(p->xs + p->tokens * g->groups, 0, (size_t)g->groups * 4);
   memset(p->hq + p->pairs * d->k, 0, (size_t)d->k);
+  memset(p->hs + p->pairs * d->groups, 0, (size_t)d->groups * 4);
 
   kt_pool_run(pool, quantize_x, p, kt_ceil_div(p->tokens, ROWS_PER_TASK));
   kt_pool_run(pool, gate_up, p, p->block_count * p->splits);

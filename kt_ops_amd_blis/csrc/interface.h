@@ -26,18 +26,23 @@ typedef struct {
   void *set_threads;  /* bli_thread_set_num_threads_local or its like: void (int64_t) */
   void *get_threads;  /* int64_t (void) */
   int32_t threads_are_int; /* set_threads takes and get_threads returns int (OpenMP's own functions) */
+  void *group_gemm;        /* aocl_gemm_s8s8s32of32_sym_quant; NULL unless it was proven to work here */
+  void *group_reorder;
+  void *group_reorder_size;
 } kt_blis;
 
 /* A weight matrix W (n out, k in) as int8 panels that BLIS reordered.
  *
  * n and k are padded to multiples of 64 with zeros. Columns are cut into chunks of `width` (the last one
- * may be narrower); within a chunk each of `groups` slices of `group` input values is reordered on its
- * own. Chunk c, slice g starts at panels + c * chunk_bytes + g * slice_bytes, its `width` scales at
- * scales + (c * groups + g) * width. One scale per output channel is groups == 1, group == k. */
+ * may be narrower). One scale per output channel is groups == 1, group == k; otherwise `group` input
+ * values share one. The scales of chunk c are (groups, columns of the chunk) at scales + c * groups * width.
+ * Chunk c starts at panels + c * chunk_bytes and is reordered as a whole if `fused` (or groups == 1);
+ * otherwise each group is reordered on its own, slice_bytes apart. */
 typedef struct {
   int64_t n, k, width, chunks, group, groups;
   int64_t slice_bytes, chunk_bytes, panel_bytes; /* panel_bytes and scale_count: one whole matrix */
   int64_t scale_count;
+  int32_t fused; /* all groups in one product (group_gemm) */
 } kt_layout;
 
 /* One matrix to quantise and reorder, or a run of its chunks. `rows` rows of source start at chunk

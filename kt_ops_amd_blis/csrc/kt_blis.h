@@ -8,7 +8,7 @@
 #include "interface.h"
 
 #define KT_PANEL 64 /* columns of a BLIS s8 micro-panel; also the padding of every inner dimension */
-#define KT_MAX_THREADS 512
+#define KT_MAX_THREADS 1024
 
 static inline int64_t kt_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t kt_max(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -1,7 +1,9 @@
 /* One linear layer in int8: quantise the rows, then every (block of rows, chunk of columns) is a task. */
-#include "call.h"
+#include <string.h>
+
 #include "isa.h"
 #include "pool.h"
+#include "product.h"
 
 enum { BLOCK_ROWS = 128, PASS_ROWS = 8192, ROWS_PER_TASK = 16 };
 
@@ -40,15 +42,12 @@ static void multiply(void *argument, int64_t task, int32_t worker) {
   char *mine = p->workers + worker * p->worker_bytes;
   int32_t *tile = (int32_t *)mine;
   float *sums = (float *)(mine + BLOCK_ROWS * l->width * 4);
-  const int8_t *panels = p->layer->panels + c * l->chunk_bytes;
-  const float *scales = p->layer->scales + c * l->groups * l->width;
-  for (int64_t g = 0; g < l->groups; g++) {
-    /* one row is computed as two (experts.c: rows_of) */
-    kt_gemm(p->blis, rows == 1 ? 2 : rows, width, kt_slice_depth(l, g),
-            p->xq + from * l->k + g * l->group, l->k, panels + g * l->slice_bytes, tile, width);
-    p->variant->scale_tile(tile, width, rows, width, p->xs + from * l->groups + g, l->groups,
-                           scales + g * l->width, g > 0, sums, width);
-  }
+  const float *row_scales = p->xs + from * l->groups;
+  (void)kt_product(p->blis, p->variant, l, p->layer->panels, p->layer->scales, c, rows,
+                   p->xq + from * l->k, row_scales, tile, sums);
+  if (l->groups == 1)
+    p->variant->scale_tile(tile, width, rows, width, row_scales, 1,
+                           p->layer->scales + c * l->width, 0, sums, width);
   const int64_t valid = kt_min(width, p->layer->out_features - column);
   for (int64_t r = 0; r < rows; r++) {
     float *row = sums + r * width;
@@ -64,14 +63,15 @@ static kt_status run_pass(kt_pool *pool, linear_pass *p) {
   p->blocks = kt_ceil_div(p->rows, BLOCK_ROWS);
   p->worker_bytes = BLOCK_ROWS * l->width * 8;
   const int64_t xq_bytes = kt_pad((p->rows + 1) * l->k, 64);
-  const int64_t xs_bytes = kt_pad(p->rows * l->groups * 4, 64);
+  const int64_t xs_bytes = kt_pad((p->rows + 1) * l->groups * 4, 64);
   char *scratch = kt_pool_scratch(
       pool, xq_bytes + xs_bytes + kt_pool_threads(pool) * p->worker_bytes);
   if (!scratch) return KT_NO_MEMORY;
   p->xq = (int8_t *)scratch;
   p->xs = (float *)(scratch + xq_bytes);
   p->workers = scratch + xq_bytes + xs_bytes;
-  for (int64_t i = 0; i < l->k; i++) p->xq[p->rows * l->k + i] = 0;
+  memset(p->xq + p->rows * l->k, 0, (size_t)l->k); /* the row beyond the last, see product.h */
+  memset(p->xs + p->rows * l->groups, 0, (size_t)l->groups * 4);
   kt_pool_run(pool, quantize_x, p, kt_ceil_div(p->rows, ROWS_PER_TASK));
   kt_pool_run(pool, multiply, p, l->chunks * p->blocks);
   return KT_OK;

@@ -6,6 +6,7 @@
 #include "call.h"
 #include "isa.h"
 #include "pool.h"
+#include "product.h"
 
 kt_status kt_layout_init(const kt_blis *blis, int64_t n, int64_t k, int64_t width, int64_t group,
                          kt_layout *layout) {
@@ -18,10 +19,13 @@ kt_status kt_layout_init(const kt_blis *blis, int64_t n, int64_t k, int64_t widt
   l.chunks = kt_ceil_div(l.n, l.width);
   l.group = group == 0 ? l.k : kt_min(group, l.k);
   l.groups = kt_ceil_div(l.k, l.group);
-  kt_status status = kt_reorder_b_size(blis, 'r', 't', l.group, l.width, &l.slice_bytes);
+  l.fused = l.groups > 1 && l.k % l.group == 0 && blis->group_gemm;
+  const kt_status status =
+      l.fused ? kt_group_reorder_size(blis, l.k, l.width, l.group, &l.slice_bytes)
+              : kt_reorder_b_size(blis, 'r', 't', l.group, l.width, &l.slice_bytes);
   if (status != KT_OK) return status;
   l.slice_bytes = kt_pad(l.slice_bytes, 64);
-  l.chunk_bytes = l.groups * l.slice_bytes;
+  l.chunk_bytes = (l.fused ? 1 : l.groups) * l.slice_bytes;
   l.panel_bytes = l.chunks * l.chunk_bytes;
   l.scale_count = l.chunks * l.groups * l.width;
   *layout = l;
@@ -68,9 +72,13 @@ static void pack_chunk(void *argument, int64_t task, int32_t worker) {
       memset(q, 0, (size_t)l->k);
       memset(row_scales, 0, (size_t)l->groups * sizeof *row_scales);
     }
-    for (int64_t g = 0; g < l->groups; g++) scales[g * l->width + i] = row_scales[g];
+    for (int64_t g = 0; g < l->groups; g++) scales[g * width + i] = row_scales[g];
   }
   int8_t *out = job->panels + chunk * l->chunk_bytes;
+  if (l->fused) {
+    kt_group_reorder(p->blis, l->k, width, l->group, quantized, out);
+    return;
+  }
   for (int64_t g = 0; g < l->groups; g++)
     ((kt_reorder_fn)p->blis->reorder)('r', 't', 'B', quantized + g * l->group,
                                       out + g * l->slice_bytes, kt_slice_depth(l, g), width, l->k,

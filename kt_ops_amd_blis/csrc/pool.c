@@ -2,17 +2,21 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "call.h"
 
-/* A worker that found no job looks again this many times (some tens of microseconds, enough to bridge
- * the stages of one layer) and then sleeps in the kernel. */
-enum { SPINS = 2000 };
+/* How long a thread that waits stays awake: first with its core, then yielding it to whoever wants it
+ * (torch's threads between two layers), then asleep in the kernel. Waking takes about as long as reading
+ * a layer's weights for one token, so a decoding model must find the workers awake; one that stopped
+ * must not find them burning. */
+enum { SPIN_MICROSECONDS = 50, YIELD_MICROSECONDS = 1000, PAUSES = 32 };
 
 struct kt_pool {
   int32_t threads;
@@ -46,6 +50,20 @@ static inline void relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
+}
+
+static int64_t microseconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* One step of waiting; false once it is time to sleep. */
+static bool stay_awake(int64_t since) {
+  for (int i = 0; i < PAUSES; i++) relax();
+  const int64_t waited = microseconds() - since;
+  if (waited > SPIN_MICROSECONDS) sched_yield();
+  return waited < YIELD_MICROSECONDS;
 }
 
 static void futex_wait(atomic_uint *word, unsigned expected) {
@@ -82,10 +100,9 @@ static void *work(void *argument) {
   unsigned seen = 0;
   for (;;) {
     unsigned posts = atomic_load_explicit(&pool->posts, memory_order_acquire);
-    for (int spin = 0; posts == seen && spin < SPINS; spin++) {
-      relax();
+    const int64_t since = microseconds();
+    while (posts == seen && stay_awake(since))
       posts = atomic_load_explicit(&pool->posts, memory_order_acquire);
-    }
     while (posts == seen) {
       atomic_fetch_add(&pool->sleepers, 1);
       futex_wait(&pool->posts, seen);
@@ -116,11 +133,9 @@ void kt_pool_run(kt_pool *pool, kt_task task, void *context, int64_t count) {
   post(pool);
   take_tasks(pool, 0);
   atomic_store(&pool->open, 0);
-  /* What is left is at most one task per worker; yield once it is clear that one was descheduled. */
-  for (int spin = 0; atomic_load(&pool->inside) != 0; spin++) {
-    if (spin < SPINS) relax();
-    else usleep(20);
-  }
+  /* What is left is at most one task per worker. */
+  const int64_t since = microseconds();
+  while (atomic_load(&pool->inside) != 0) (void)stay_awake(since);
 }
 
 void kt_pool_acquire(kt_pool *pool, const kt_blis *blis) {

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -23,11 +22,9 @@ import numpy.typing as npt
 from kt_core.errors import KernelError
 from kt_core.operators.kernel import ExpertsShape, ExpertsWeights
 from kt_core.registry.machine import cpu_model
-from kt_core.weights import PackedTensor
-from kt_ops_amd_blis import native
+from kt_core.weights import PackedTensor, QuantType
 from kt_ops_amd_blis.library import Library
-from kt_ops_amd_blis.native import ffi, lib
-from kt_ops_amd_blis.packed import Matrices, allocate_experts
+from kt_ops_amd_blis.packed import Matrices, allocate, allocate_experts, fill
 
 SUFFIX = ".moe_int8"
 _MAGIC = b"KTMOE8\r\n"
@@ -56,7 +53,8 @@ class ExpertsCache:
         self._group = group
         self._library = library
         self._source = fingerprint(weights)
-        self.path = folder / f"{self._source}{SUFFIX}"
+        scheme = f".group{group}" if group else ""
+        self.path = folder / f"{self._source}{scheme}{SUFFIX}"
 
     def read(self) -> tuple[Matrices, Matrices] | None:
         """Return the layer's matrices, or ``None`` if there is no file yet.
@@ -136,11 +134,11 @@ class ExpertsCache:
             "module": self._name,
         }
         header = json.dumps(fields).encode()
+        temporary = self.path.with_name(f".partial-{os.getpid()}-{self.path.name}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=".partial-", dir=self.path.parent)
             try:
-                with os.fdopen(handle, "wb") as file:
+                with temporary.open("wb") as file:
                     file.write(_MAGIC + _VERSION.to_bytes(4, "little"))
                     file.write(len(header).to_bytes(4, "little") + header)
                     file.write(bytes(_aligned(file.tell()) - file.tell()))
@@ -149,9 +147,9 @@ class ExpertsCache:
                         file.write(bytes(_aligned(part.nbytes) - part.nbytes))
                     file.flush()
                     os.fsync(file.fileno())
-                os.replace(temporary, self.path)
+                temporary.replace(self.path)
             except BaseException:
-                os.unlink(temporary)
+                temporary.unlink(missing_ok=True)
                 raise
         except OSError as error:
             raise self._damaged(f"it cannot be written: {error}") from error
@@ -202,30 +200,24 @@ def _samples(tensor: PackedTensor) -> Iterator[bytes]:
 def layout_digest(
     library: Library, widths: tuple[int, int], group: int, shape: ExpertsShape
 ) -> str:
-    """Return a digest of how this library, on this CPU, reorders matrices of the layer's sizes.
+    """Return a digest of what a known matrix of the layer's sizes becomes here.
 
     BLIS promises no layout: it follows from its blocking, which depends on version, CPU and
-    settings. A known matrix shows it.
+    settings. This shows it, and the scheme of the scales with it.
     """
     digest = hashlib.blake2b(digest_size=16)
     for width, depth in zip(widths, (shape.hidden_size, shape.intermediate_size), strict=True):
-        k = min(group or depth, depth)
-        values = (
-            np.arange(k * width, dtype=np.uint64) * np.uint64(2654435761) >> np.uint64(13)
-        ) & 0xFF
-        matrix = values.astype(np.uint8).view(np.int8)
-        size = ffi.new("int64_t *")
-        native.check(
-            lib.kt_reorder_b_size(library.table, b"r", b"n", k, width, size), "a layout check"
+        numbers = np.arange(width * depth, dtype=np.uint64) * np.uint64(2654435761)
+        floats = (numbers >> np.uint64(13) & np.uint64(0xFFFF)).astype(np.float32) - np.float32(
+            32768
         )
-        out = native.empty(size[0], np.int8, "a layout check")
-        out[:] = 0
-        status = lib.kt_reorder_b(
-            *(library.table, b"r", b"n", k, width, width),
-            *(ffi.cast("int8_t *", matrix.ctypes.data), ffi.cast("int8_t *", out.ctypes.data)),
-        )
-        native.check(status, "a layout check")
-        digest.update(out.data)
+        matrix = floats.reshape(width, depth)
+        stored = PackedTensor("layout", matrix.shape, QuantType.F32, matrix.view(np.uint8))
+        made = allocate(library, 1, width, depth, width, group, "a layout check")
+        made.panels[:] = 0  # what padding BLIS leaves untouched must not differ
+        fill(library, made, [(stored,)], 0, "a layout check")
+        digest.update(made.panels.data)
+        digest.update(made.scales.data)
     return digest.hexdigest()
 
 

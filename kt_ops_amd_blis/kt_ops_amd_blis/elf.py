@@ -47,7 +47,7 @@ def read(path: Path, symbols: Collection[str]) -> SharedLibrary:
         with data:
             try:
                 return _parse(data, symbols)
-            except struct.error:
+            except (struct.error, OverflowError):
                 raise ElfError("it is cut short or damaged") from None
 
 

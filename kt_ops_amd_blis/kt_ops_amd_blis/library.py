@@ -10,7 +10,15 @@ from typing import Any
 
 from kt_core.errors import KernelError
 from kt_core.registry.environment import probe_env
-from kt_ops_amd_blis.examine import GEMM, REORDER, REORDER_SIZE, open_library
+from kt_ops_amd_blis.examine import (
+    GEMM,
+    GROUP_GEMM,
+    GROUP_REORDER,
+    GROUP_REORDER_SIZE,
+    REORDER,
+    REORDER_SIZE,
+    open_library,
+)
 from kt_ops_amd_blis.native import ffi
 from kt_ops_amd_blis.verdicts import Verdict, search
 
@@ -80,6 +88,10 @@ def load(verdict: Verdict) -> Library:
         "reorder": _address(handle, REORDER),
         "reorder_size": _address(handle, REORDER_SIZE),
     }
+    if verdict.facts is not None and verdict.facts.groups:
+        addresses["group_gemm"] = _address(handle, GROUP_GEMM)
+        addresses["group_reorder"] = _address(handle, GROUP_REORDER)
+        addresses["group_reorder_size"] = _address(handle, GROUP_REORDER_SIZE)
     control = ""
     for setter, getter, takes_int in _THREAD_CONTROL:
         if hasattr(handle, setter) and hasattr(handle, getter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from typing import Any
@@ -23,10 +24,10 @@ except ImportError as error:
 
 __all__ = ["check", "empty", "ffi", "isa", "lib", "pool", "threads"]
 
-THREADS_VARIABLE = "KT_NUM_THREADS"
+THREADS_VARIABLE = "KT_CPU_THREADS"
 """Number of threads to compute with; default: what the process may use."""
 
-_MAX_THREADS = 512
+_MAX_THREADS = 1024
 
 # status: (code, message, help)
 _FAILURES = {
@@ -34,7 +35,7 @@ _FAILURES = {
     lib.KT_NO_MEMORY: ("KT544", "there is not enough memory for {what}", "give it fewer tokens"),
     lib.KT_BAD_EXPERT: ("KT539", "{what} was given an expert id outside the layer", None),
     lib.KT_NOT_FINITE: ("KT541", "the weights of {what} hold NaN or infinity", None),
-    lib.KT_NO_THREADS: ("KT545", "threads for {what} could not be started", "lower KT_NUM_THREADS"),
+    lib.KT_NO_THREADS: ("KT545", "threads for {what} could not be started", "lower KT_CPU_THREADS"),
     lib.KT_BAD_ISA: ("KT533", "this CPU cannot run what was forced for {what}", None),
     lib.KT_INT8_ONLY: (
         "KT537",
@@ -61,9 +62,14 @@ def threads() -> int:
     """Return how many threads to compute with.
 
     Raises:
-        KernelError: KT545 if ``KT_NUM_THREADS`` is not a number from 1 to 512.
+        KernelError: KT545 if ``KT_CPU_THREADS`` is not a number from 1 to 1024.
     """
-    text = os.environ.get(THREADS_VARIABLE, "").strip()
+    return _threads(os.environ.get(THREADS_VARIABLE, ""))
+
+
+@functools.lru_cache(maxsize=8)
+def _threads(setting: str) -> int:
+    text = setting.strip()
     if not text:
         from kt_core.registry.machine import effective_threads
 
@@ -79,24 +85,25 @@ def threads() -> int:
 
 _lock = threading.Lock()
 _pool: Any = None
-_pool_key: tuple[int, int] = (0, 0)
+_pool_key: tuple[int, str] = (0, "")
 
 
 def pool() -> Any:
-    """Return this process's threads. A forked child starts its own, since threads do not survive."""
+    """Return this process's threads; called for every forward pass, so it must be cheap.
+
+    A forked child starts its own, since threads do not survive a fork.
+    """
     global _pool, _pool_key
-    key = (os.getpid(), threads())
+    key = (os.getpid(), os.environ.get(THREADS_VARIABLE, ""))
     if _pool is not None and _pool_key == key:
         return _pool
     with _lock:
         if _pool is None or _pool_key != key:
             handle = ffi.new("kt_pool **")
-            check(lib.kt_pool_new(key[1], handle), "AMD BLIS")
-            mine = os.getpid()
+            check(lib.kt_pool_new(_threads(key[1]), handle), "AMD BLIS")
+            mine = key[0]
             # Those of a parent process do not exist here and must not be joined.
-            _pool = ffi.gc(
-                handle[0], lambda p: lib.kt_pool_free(p) if os.getpid() == mine else None
-            )
+            _pool = ffi.gc(handle[0], lambda p: lib.kt_pool_free(p) if os.getpid() == mine else None)
             _pool_key = key
     return _pool
 

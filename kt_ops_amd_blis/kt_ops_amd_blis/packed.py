@@ -22,7 +22,7 @@ PANEL = 64
 GROUP_SIZES = (32, 64, 128, 256)
 """Inputs that may share a scale; 0 stands for one scale per output channel."""
 
-_WIDTHS = (256, 128, 64)
+_WIDTHS = (512, 256, 128, 64)
 _DTYPES = {QuantType.F32: lib.KT_F32, QuantType.F16: lib.KT_F16, QuantType.BF16: lib.KT_BF16}
 _FLOAT32 = QuantType.F32
 

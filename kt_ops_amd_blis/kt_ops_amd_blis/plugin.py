@@ -112,6 +112,8 @@ def kt_report(env: ProbeEnv) -> Iterable[str]:
     lines += [verdict.line() for verdict in finding.verdicts]
     if finding.chosen is not None and finding.chosen.facts is not None:
         lines.append(f"symbols: {', '.join(REQUIRED)}")
+        one = "in one product" if finding.chosen.facts.groups else "by a product for each group"
+        lines.append(f"group scales: {one}")
         lines.append(f"its own threads: {finding.chosen.facts.threading}; run with 1 per kt thread")
     else:
         lines += [f"{finding.code} {reason}" for reason in finding.reasons[:1]]

@@ -6,6 +6,7 @@ table first; only one that has LPGEMM is loaded, by :mod:`examine` in another pr
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.resources
 import json
@@ -44,11 +45,15 @@ HELP: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What a usable library says about itself. ``preload``: files it needs that lie beside it."""
+    """What a usable library says about itself.
+
+    ``preload``: files it needs that lie beside it. ``groups``: its products with group scales work.
+    """
 
     version: str
     threading: str
     preload: tuple[Path, ...]
+    groups: bool
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,8 @@ def _judge(
         said = f": {report['said']}" if report["said"] else ""
         return Verdict(path, origin, "KT536", f"does not multiply int8 matrices here{said}")
     version = str(report["version"]) or "BLIS of unknown version"
-    return Verdict(path, origin, facts=Facts(version, str(report["threading"]), preload))
+    facts = Facts(version, str(report["threading"]), preload, bool(report.get("groups")))
+    return Verdict(path, origin, facts=facts)
 
 
 def _examine(
@@ -178,9 +184,11 @@ def _examine(
     except OSError as error:
         return {"error": f"no process could be started to try it ({error})"}
     said = " ".join(done.stderr.decode("utf-8", "replace").split())[:200]
-    try:
-        report: dict[str, object] = json.loads(done.stdout)
-    except ValueError:
+    report: dict[str, object] = {}
+    with contextlib.suppress(ValueError):  # it may have died while it wrote
+        for line in done.stdout.splitlines():
+            report |= json.loads(line)
+    if not report:
         died = f"signal {-done.returncode}" if done.returncode < 0 else f"exit {done.returncode}"
         return {"error": f"the process that tried it ended with {died}"}
     report["said"] = said

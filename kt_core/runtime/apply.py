@@ -195,6 +195,10 @@ def _finish(model: nn.Module, plan: Plan, source: WeightSource) -> None:
         )
     _scale_rope(model, source)
     install_hops(model, plan)
+    if plan.default_device == "cpu":
+        from kt_core.models.hf_attention import use_cpu_attention
+
+        use_cpu_attention(model)
 
 
 def _scale_rope(model: nn.Module, source: WeightSource) -> None:

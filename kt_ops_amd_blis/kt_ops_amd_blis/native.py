@@ -103,7 +103,9 @@ def pool() -> Any:
             check(lib.kt_pool_new(_threads(key[1]), handle), "AMD BLIS")
             mine = key[0]
             # Those of a parent process do not exist here and must not be joined.
-            _pool = ffi.gc(handle[0], lambda p: lib.kt_pool_free(p) if os.getpid() == mine else None)
+            _pool = ffi.gc(
+                handle[0], lambda p: lib.kt_pool_free(p) if os.getpid() == mine else None
+            )
             _pool_key = key
     return _pool
 

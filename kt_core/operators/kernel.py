@@ -83,6 +83,9 @@ class Kernel(ABC):
 
     kind: ClassVar[str]
 
+    own_threads: ClassVar[bool] = False
+    """Whether the kernel computes with threads of its own, not torch's."""
+
     @classmethod
     def check(
         cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext

@@ -21,6 +21,7 @@ from kt_core.operators.kernel import (
 )
 from kt_core.registry.registry import Registry
 from kt_core.registry.specs import EXPERTS, LINEAR, Accepted
+from kt_core.runtime.decode import decode_step
 from kt_core.runtime.load import LoadedModel
 
 
@@ -67,7 +68,7 @@ def measure_model(loaded: LoadedModel, prompt: int, new: int, runs: int) -> Mode
     def decode() -> None:
         cache = dynamic_cache(model)
         for at in range(new):
-            forward_logits(model, ids[:, at : at + 1], cache)
+            decode_step(model, ids[:, at : at + 1], cache)
 
     prefill_seconds = _timed(prefill, runs)
     decode_seconds = _timed(decode, runs)

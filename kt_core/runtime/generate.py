@@ -13,6 +13,7 @@ from torch import nn
 
 from kt_core.errors import UsageError
 from kt_core.models.hf import dynamic_cache, forward_logits
+from kt_core.runtime.decode import decode_step
 from kt_core.runtime.sampling import Sampler, Sampling
 from kt_core.runtime.text import TextStream
 
@@ -124,7 +125,7 @@ def stream(
             return
         step = torch.tensor([[token]], dtype=torch.int64, device=prompt.device)
         seen = torch.cat([seen, step], dim=1)
-        logits = forward_logits(model, step, cache)[0, -1]
+        logits = decode_step(model, step, cache)[0, -1]
 
 
 def prefill_and_generate(

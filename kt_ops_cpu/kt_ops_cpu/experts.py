@@ -28,6 +28,8 @@ class CpuExperts(ExpertsKernel):
     them values are float32. The result does not depend on the number of threads.
     """
 
+    own_threads = True
+
     @classmethod
     def check(
         cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext

@@ -28,6 +28,8 @@ class CpuLinear(LinearKernel):
     infinities and leaves the others alone.
     """
 
+    own_threads = True
+
     @classmethod
     def check(
         cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext

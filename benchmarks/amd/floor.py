@@ -12,6 +12,7 @@ import numpy as np
 SOURCE = Path(__file__).with_name("floor.c")
 _BYTES = 1 << 30
 _LOOPS = 400_000  # about 2 ms
+_TRIES = 5  # a limit is what can be reached; a neighbour on the machine only lowers it
 
 
 class Floor:
@@ -30,17 +31,18 @@ class Floor:
         self._data = np.ones(_BYTES, np.uint8)
 
     def vnni(self) -> float:
-        """Billions of int8 operations per second on all threads."""
-        return float(self._library.vnni_gops(self.threads, _LOOPS))
+        """Billions of int8 operations per second on all threads, the best of a few tries."""
+        return max(self._library.vnni_gops(self.threads, _LOOPS) for _ in range(_TRIES))
 
     def read(self) -> float:
-        """Gigabytes read from memory per second by all threads."""
-        return float(self._library.read_gbs(self.threads, self._data.ctypes.data, _BYTES // 4))
+        """Gigabytes read from memory per second by all threads, the best of a few tries."""
+        address, size = self._data.ctypes.data, _BYTES // 4
+        return max(self._library.read_gbs(self.threads, address, size) for _ in range(_TRIES))
 
 
 if __name__ == "__main__":
     import os
 
     floor = Floor(len(os.sched_getaffinity(0)))
-    print(f"{floor.threads} threads: {max(floor.vnni() for _ in range(20)):.0f} int8 GOPS")
-    print(f"{floor.threads} threads: {max(floor.read() for _ in range(20)):.1f} GB/s read")
+    print(f"{floor.threads} threads: {floor.vnni():.0f} int8 GOPS")
+    print(f"{floor.threads} threads: {floor.read():.1f} GB/s read")

@@ -30,7 +30,7 @@ from kt_core.weights import PackedTensor, QuantType
 from kt_ops_amd_blis import native
 
 HERE = Path(__file__).parent
-PAUSE = 0.12  # seconds until a peer's threads have stopped spinning
+PAUSE = 0.3  # seconds until a peer's threads have stopped spinning (OpenMP runtimes: up to 0.2)
 
 
 class Ours:

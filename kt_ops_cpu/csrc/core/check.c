@@ -37,6 +37,7 @@ int kt_check_rows(const struct kt_cpu_rows *rows, int64_t tokens, int64_t cols) 
   if (tokens < 0 || tokens > MOST) return KT_CPU_SHAPE;
   if (tokens == 0) return KT_CPU_OK;
   if (rows->data == NULL || (uintptr_t)rows->data % (uintptr_t)size != 0) return KT_CPU_ARGUMENT;
-  if (tokens > 1 && (rows->row_bytes < cols * size || rows->row_bytes % size != 0)) return KT_CPU_ARGUMENT;
+  if (tokens > 1 && (rows->row_bytes < cols * size || rows->row_bytes % size != 0 || rows->row_bytes > MOST * 16))
+    return KT_CPU_ARGUMENT;
   return KT_CPU_OK;
 }

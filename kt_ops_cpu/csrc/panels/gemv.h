@@ -55,16 +55,15 @@ KT_INLINE void kt_put(struct kt_gemv *out, int k4, int row, kt_vu v) {
 
 KT_INLINE void kt_put_scale(struct kt_gemv *out, int group, int row, kt_vf v) {
   (void)row;
-  kt_vf part = kt_to_float(out->dot[out->per_32 ? 0 : group]) * v;
-  if (out->per_32) part *= out->x->scale[group];
-  out->sum += part;
+  if (out->per_32) v *= kt_splat_float(out->x->scale[group]);
+  out->sum = kt_fma(kt_to_float(out->dot[out->per_32 ? 0 : group]), v, out->sum);
 }
 
 KT_INLINE void kt_put_min(struct kt_gemv *out, int group, int row, kt_vf v) {
   (void)row;
-  kt_vf part = v * ((float)kt_corr(out, group) * -0.0078125f);
+  float part = (float)kt_corr(out, group) * -0.0078125f;
   if (out->per_32) part *= out->x->scale[group];
-  out->sum += part;
+  out->sum = kt_fma(v, kt_splat_float(part), out->sum);
 }
 
 #include "panels/unpack-blocks.h"
@@ -78,22 +77,27 @@ KT_INLINE void kt_prefetch_share(struct kt_ahead ahead, int64_t part, int64_t pa
 
 KT_INLINE void kt_gemv_store(float *c, kt_vf sum) { memcpy(c, &sum, sizeof sum); }
 
+/* The accumulators are local to a block or step: only then do they stay in registers. */
 #define KT_GEMV_BLOCKS_OF(name, block_bytes, signed_)                                                 \
   static void kt_gemv_##name(const uint8_t *first, int64_t row_bytes, int64_t values,                 \
                              const uint8_t *x, int64_t x_stride, float *c, struct kt_ahead ahead) {   \
     const int64_t steps = (values + KT_STEP - 1) / KT_STEP;                                           \
     for (int row = 0; row < KT_PANEL_ROWS; row += KT_LANES) {                                         \
-      struct kt_gemv out = {.group = 32, .is_signed = signed_, .per_32 = 1};                          \
+      kt_vf total = {0};                                                                              \
       for (int64_t s = 0; s < steps; s++) {                                                           \
         const uint8_t *block = first + row * row_bytes + s * (KT_STEP / 32 * (block_bytes));          \
         const struct kt_rows rows = kt_rows_at(block, row_bytes);                                     \
         const int64_t left = (values - s * KT_STEP) / 32;                                             \
         const int blocks = left < KT_STEP / 32 ? (int)left : KT_STEP / 32;                            \
         if (row == 0) kt_prefetch_share(ahead, s, steps);                                             \
-        out.x = (const struct kt_xq8 *)(x + s * x_stride);                                            \
-        for (int g = 0; g < blocks; g++) kt_unpack_##name(&rows, g * (block_bytes), g, row, &out);    \
+        for (int g = 0; g < blocks; g++) {                                                            \
+          struct kt_gemv out = {.group = 32, .is_signed = signed_, .per_32 = 1, .sum = total};        \
+          out.x = (const struct kt_xq8 *)(x + s * x_stride);                                          \
+          kt_unpack_##name(&rows, g * (block_bytes), g, row, &out);                                   \
+          total = out.sum;                                                                            \
+        }                                                                                             \
       }                                                                                               \
-      kt_gemv_store(c + row, out.sum);                                                                \
+      kt_gemv_store(c + row, total);                                                                  \
     }                                                                                                 \
   }
 
@@ -110,7 +114,7 @@ KT_INLINE void kt_gemv_store(float *c, kt_vf sum) { memcpy(c, &sum, sizeof sum);
         if (row == 0) kt_prefetch_share(ahead, s, steps);                                             \
         out.x = (const struct kt_xq8 *)(x + s * x_stride);                                            \
         kt_unpack_##name(&rows, row, &out);                                                           \
-        total += out.sum * out.x->scale[0];                                                           \
+        total = kt_fma(out.sum, kt_splat_float(out.x->scale[0]), total);                                                           \
       }                                                                                               \
       kt_gemv_store(c + row, total);                                                                  \
     }                                                                                                 \

@@ -29,6 +29,19 @@ typedef uint32_t kt_quad_any __attribute__((vector_size(16), aligned(1), may_ali
 
 KT_INLINE kt_vf kt_to_float(kt_vi v) { return __builtin_convertvector(v, kt_vf); }
 
+/* a * b + c, rounded once where the variant can. */
+KT_INLINE kt_vf kt_fma(kt_vf a, kt_vf b, kt_vf c) {
+#if KT_LANES == 16
+  return (kt_vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif KT_LANES == 8
+  return (kt_vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
+KT_INLINE kt_vf kt_splat_float(float value) { return value - (kt_vf){0}; }
+
 /* Where KT_LANES rows begin: every fourth one, and how far apart they are. */
 struct kt_rows {
   const uint8_t *fourth[KT_LANES / 4];
@@ -191,11 +204,20 @@ KT_INLINE kt_vu kt_load_dwords(const struct kt_rows *rows, int64_t at) {
   return out;
 }
 
-/* The byte at offset `at` of every row. */
+/* The byte at offset `at` of every row, one per lane. */
 KT_INLINE kt_vu kt_load_bytes(const struct kt_rows *rows, int64_t at) {
-  kt_vu out;
-  for (int i = 0; i < KT_LANES; i++) out[i] = *kt_row(rows, i, at);
-  return out;
+  uint32_t four[KT_LANES / 4];
+  for (int i = 0; i < KT_LANES / 4; i++)
+    four[i] = *kt_row(rows, 4 * i, at) | (uint32_t)*kt_row(rows, 4 * i + 1, at) << 8 |
+              (uint32_t)*kt_row(rows, 4 * i + 2, at) << 16 | (uint32_t)*kt_row(rows, 4 * i + 3, at) << 24;
+#if KT_LANES == 16
+  const __m128i bytes = _mm_set_epi32((int)four[3], (int)four[2], (int)four[1], (int)four[0]);
+  return (kt_vu)_mm512_cvtepu8_epi32(bytes);
+#elif KT_LANES == 8
+  return (kt_vu)_mm256_cvtepu8_epi32(_mm_set_epi32(0, 0, (int)four[1], (int)four[0]));
+#else
+  return (kt_vu){four[0] & 255, four[0] >> 8 & 255, four[0] >> 16 & 255, four[0] >> 24};
+#endif
 }
 
 KT_INLINE kt_vu kt_splat(uint32_t value) { return value - (kt_vu){0}; }

@@ -38,7 +38,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
         default="auto",
-        help="activations: bfloat16, float16 or float32 (default: bfloat16)",
+        help="activations: bfloat16, float16 or float32 (default: float32 on a CPU, "
+        "bfloat16 elsewhere)",
     )
 
 

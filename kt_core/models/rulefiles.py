@@ -139,8 +139,12 @@ def _cpu(family: Described) -> Iterator[_Rule]:
             "Routed experts, computed on the blocks as they lie in the file.",
             _kwargs("cpu", CPU_EXPERTS),
         )
-    yield _linears(family, _kwargs("cpu", CPU_LINEAR))
-    yield _head(_kwargs("cpu", CPU_LINEAR))
+    kwargs, more = _kwargs("cpu", CPU_LINEAR), ""
+    if not family.experts:
+        # Small dense models feel activations of 8 bits: SmolLM2 answers otherwise than unquantised.
+        kwargs, more = {**kwargs, "activation_bits": "16"}, ", activations rounded to 16 bits"
+    yield _linears(family, kwargs, more=more)
+    yield _head(kwargs)
     yield _rest("cpu")
 
 

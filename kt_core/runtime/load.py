@@ -20,7 +20,7 @@ from kt_core.models.metadata import Metadata
 from kt_core.models.tokenizer import tokenizer_from_folder, tokenizer_from_gguf
 from kt_core.plan import Plan
 from kt_core.plan.build import DEFAULT_CONTEXT, make_plan
-from kt_core.plan.devices import default_device
+from kt_core.plan.devices import default_device, kind_of
 from kt_core.registry.registry import Registry, default_registry
 from kt_core.rules import RuleSet, load_rules, select_rules
 from kt_core.rules.override import with_experts_kernel
@@ -125,8 +125,8 @@ def prepare(
     try:
         folder = _model_folder(path, model, source)
         config = _config(source, folder)
-        skeleton = skeleton_model(config, _dtype(dtype))
         device = default_device() if device == "auto" else device
+        skeleton = skeleton_model(config, _dtype(dtype, device))
         chosen = _rules(rules, config, device, registry)
         if method is not None:
             chosen = with_experts_kernel(chosen, method, registry)
@@ -163,8 +163,8 @@ def load(
     architecture and device) or ``None`` (no rules: every module stays as it is). ``method`` names an
     experts kernel to use in place of the file's (``"MOE_INT8"``). ``device`` is where unmatched
     modules go, ``"auto"`` the first GPU, else the CPU. ``dtype`` is the activations' (``"auto"``:
-    bfloat16). ``model`` is a
-    Hugging Face folder whose config and tokenizer are used instead of the GGUF's.
+    float32 on a CPU, bfloat16 elsewhere). ``model`` is a Hugging Face folder whose config and
+    tokenizer are used instead of the GGUF's.
 
     Raises:
         KtError: one of its subclasses, with every problem found; nothing stays half-loaded.
@@ -236,11 +236,13 @@ def _rules(
     return load_rules(rules, registry)
 
 
-def _dtype(dtype: str | torch.dtype) -> torch.dtype:
+def _dtype(dtype: str | torch.dtype, device: str) -> torch.dtype:
     if isinstance(dtype, torch.dtype):
         return dtype
     if dtype == "auto":
-        return torch.bfloat16
+        # On a CPU float32 costs decoding nothing: packed kernels round activations themselves, and
+        # torch is quicker without the conversions that bfloat16 needs there.
+        return torch.float32 if kind_of(device) == "cpu" else torch.bfloat16
     if dtype not in DTYPES:
         raise UsageError.of(
             "KT726", f'"{dtype}" is no dtype', help=f"use {', '.join(DTYPES)} or auto"

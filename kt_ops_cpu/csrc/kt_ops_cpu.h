@@ -153,6 +153,7 @@ struct kt_cpu_linear {
   struct kt_cpu_rows x;
   struct kt_cpu_rows y;
   int64_t tokens;
+  int split; /* nonzero: activations in two terms of 8 bits, for twice the arithmetic */
 };
 
 int kt_cpu_linear(const struct kt_cpu_linear *call);

@@ -23,7 +23,8 @@ class CpuLinear(LinearKernel):
 
     Quantised weights are multiplied exactly, as integers; the activations are first rounded to 8
     bits, with one scale per 256 values (K-quants, IQ types) or per 32 (the other block types). Each
-    value is then off by at most 1/254 of the largest in its block. F32, F16 and BF16 weights are
+    value is then off by at most 1/254 of the largest in its block. The option ``activation_bits:
+    16`` adds what that rounding left over as a second term, for twice the arithmetic. F32, F16 and BF16 weights are
     multiplied in float32. A row of ``x`` that holds a NaN or an infinity gives a row of NaN or
     infinities and leaves the others alone.
     """
@@ -48,6 +49,7 @@ class CpuLinear(LinearKernel):
         self._matrix = matrix(weight, shape, self.context.name)
         self._bias, self._bias_pointer = bias_pointer(bias, shape[:1], self.context.name)
         self._weight = weight
+        self._split = self.context.options.get("activation_bits", 8) == 16
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """See :meth:`kt_core.operators.kernel.LinearKernel.forward`.
@@ -72,6 +74,7 @@ class CpuLinear(LinearKernel):
                     "x": rows(part),
                     "y": rows(y[first : first + TOKENS_PER_CALL]),
                     "tokens": part.shape[0],
+                    "split": self._split,
                 },
             )
             check(module.lib.kt_cpu_linear(call), name)

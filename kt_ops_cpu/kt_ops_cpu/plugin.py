@@ -36,6 +36,18 @@ _OPTIONS = {
     "additionalProperties": False,
 }
 
+_LINEAR_OPTIONS = {
+    **_OPTIONS,
+    "properties": {
+        **_OPTIONS["properties"],
+        "activation_bits": {
+            "enum": [8, 16],
+            "description": "Bits that activations are rounded to; 16 costs twice the arithmetic. "
+            "Default: 8.",
+        },
+    },
+}
+
 _KERNELS = (
     KernelSpec(
         name="kt_ops_cpu.linear",
@@ -45,7 +57,7 @@ _KERNELS = (
         weight_formats=tuple(FORMATS),
         summary="A linear layer on its packed GGUF blocks.",
         aliases=("KLinearCPUInfer", f"{_KT}.linear.KLinearCPUInfer"),
-        options_schema=_OPTIONS,
+        options_schema=_LINEAR_OPTIONS,
     ),
     KernelSpec(
         name="kt_ops_cpu.experts",

@@ -130,8 +130,11 @@ def test_experts_stay_inside(dtype, name, random_packed, restore_variant):
         "struct kt_cpu_experts *",
         {
             "layer": struct,
-            "x": {"data": guarded(bytes(tokens * hidden * size)).pointer(), "row_bytes": hidden * size,
-                  "dtype": dtype},
+            "x": {
+                "data": guarded(bytes(tokens * hidden * size)).pointer(),
+                "row_bytes": hidden * size,
+                "dtype": dtype,
+            },
             "y": {"data": y.pointer(), "row_bytes": hidden * size, "dtype": dtype},
             "ids": guarded(ids.tobytes()).pointer("int64_t *"),
             "weights": guarded(np.ones((tokens, k), np.float32).tobytes()).pointer("float *"),

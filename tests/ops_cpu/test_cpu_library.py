@@ -51,7 +51,12 @@ def test_variants_are_in_order_and_the_best_is_used():
     names = variant_names(native())
     assert names[0] == "c"
     assert names == [name for name in ("c", "avx2", "avx512", "amx") if name in names]
-    assert in_child("import json; from kt_ops_cpu.library import variant; print(json.dumps(variant()))") == names[-1]
+    assert (
+        in_child(
+            "import json; from kt_ops_cpu.library import variant; print(json.dumps(variant()))"
+        )
+        == names[-1]
+    )
 
 
 def test_detection_agrees_with_the_system():

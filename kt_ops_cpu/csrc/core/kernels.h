@@ -10,6 +10,11 @@
  * ceil(cols / KT_STEP) blocks at out, out + stride, ... */
 typedef void kt_x_fn(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride);
 
+/* The same, with what rounding left over laid out as a second row, `second` bytes after the first: the
+ * two together hold 16 bits of each value. */
+typedef void kt_x_split_fn(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride,
+                           int64_t second);
+
 /* Unpack one step of 16 rows. `block` is the first byte of that step in row 0, rows are `row_bytes`
  * apart, `values` (a multiple of 32, or of 8 for plain types) says how much of the step there is. */
 typedef void kt_panel_fn(const uint8_t *block, int64_t row_bytes, int values, struct kt_panel *out);
@@ -42,6 +47,7 @@ typedef void kt_store_fn(int dtype, const float *x, void *y, int count);
 
 struct kt_kernels {
   kt_x_fn *x[KT_X_KINDS];
+  kt_x_split_fn *x_split[KT_X_KINDS]; /* null for kinds that round nothing */
   kt_panel_fn *panel[KT_TYPE_SLOTS];
   kt_dot_fn *dot[KT_FAMILY_COUNT];
   kt_gemv_fn *const *gemv; /* [KT_TYPE_SLOTS]; null entries and a null table: use panels */

@@ -9,6 +9,7 @@
 /* The entries that are compiled from the same source for every variant. */
 #define KT_TABLE_COMMON                                                                        \
   .x = {[KT_X_Q8_256] = kt_x_q8_256, [KT_X_Q8_32] = kt_x_q8_32, [KT_X_F32] = kt_x_f32},        \
+  .x_split = {[KT_X_Q8_256] = kt_x_split_256, [KT_X_Q8_32] = kt_x_split_32},                   \
   .glu = kt_glu, .axpy = kt_axpy, .store = kt_store
 
 #define KT_TABLE_DOT(isa)                                                                      \

@@ -70,26 +70,52 @@ static inline void kt_x_sums(struct kt_xq8 *out) {
   for (int g = 0; g < KT_STEP / 32; g++) out->corr32[g] = out->corr16[2 * g] + out->corr16[2 * g + 1];
 }
 
-static void kt_x_q8_256(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride) {
+/* Quantise one step, one scale per `group` values. */
+static inline void kt_x_block(const float *values, int group, struct kt_xq8 *block) {
+  for (int first = 0; first < KT_STEP; first += group) {
+    const float scale = kt_x_round(values + first, group, block->q + first);
+    for (int g = first / 32; g < (first + group) / 32; g++) block->scale[g] = scale;
+  }
+  kt_x_sums(block);
+}
+
+static inline void kt_x_q8(int dtype, const void *x, int64_t cols, int group, uint8_t *out,
+                           int64_t stride) {
   float values[KT_STEP] __attribute__((aligned(64)));
   for (int64_t k = 0; k < cols; k += KT_STEP, out += stride) {
-    struct kt_xq8 *block = (struct kt_xq8 *)out;
     kt_x_load(dtype, x, cols, k, values);
-    const float scale = kt_x_round(values, KT_STEP, block->q);
-    for (int g = 0; g < KT_STEP / 32; g++) block->scale[g] = scale;
-    kt_x_sums(block);
+    kt_x_block(values, group, (struct kt_xq8 *)out);
   }
 }
 
-static void kt_x_q8_32(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride) {
+static inline void kt_x_split(int dtype, const void *x, int64_t cols, int group, uint8_t *out,
+                              int64_t stride, int64_t second) {
   float values[KT_STEP] __attribute__((aligned(64)));
   for (int64_t k = 0; k < cols; k += KT_STEP, out += stride) {
     struct kt_xq8 *block = (struct kt_xq8 *)out;
     kt_x_load(dtype, x, cols, k, values);
-    for (int g = 0; g < KT_STEP / 32; g++)
-      block->scale[g] = kt_x_round(values + 32 * g, 32, block->q + 32 * g);
-    kt_x_sums(block);
+    kt_x_block(values, group, block);
+    for (int i = 0; i < KT_STEP; i++) values[i] -= block->scale[i / 32] * (float)block->q[i];
+    kt_x_block(values, group, (struct kt_xq8 *)(out + second));
   }
+}
+
+static void kt_x_q8_256(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride) {
+  kt_x_q8(dtype, x, cols, KT_STEP, out, stride);
+}
+
+static void kt_x_q8_32(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride) {
+  kt_x_q8(dtype, x, cols, 32, out, stride);
+}
+
+static void kt_x_split_256(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride,
+                           int64_t second) {
+  kt_x_split(dtype, x, cols, KT_STEP, out, stride, second);
+}
+
+static void kt_x_split_32(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride,
+                          int64_t second) {
+  kt_x_split(dtype, x, cols, 32, out, stride, second);
 }
 
 static void kt_x_f32(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride) {

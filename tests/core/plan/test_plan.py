@@ -30,6 +30,7 @@ def plan_of(tiny, tmp_path, text, registry=None, **options):
     path = tmp_path / "rules.yaml"
     path.write_text(text)
     options.setdefault("device", "cpu")
+    options.setdefault("dtype", "bfloat16")
     prepared = prepare(tiny, rules=path, registry=registry, **options)
     prepared.source.close()
     return prepared.plan
@@ -282,7 +283,7 @@ def test_the_plan_needs_no_weights(tmp_path):
     original.config.save_pretrained(tmp_path / "model")
     path = tmp_path / "rules.yaml"
     path.write_text(LINEARS)
-    plan = prepare(None, model=tmp_path / "model", rules=path, device="cpu").plan
+    plan = prepare(None, model=tmp_path / "model", rules=path, dtype="bfloat16", device="cpu").plan
     assert plan.module("lm_head").resident == {"cpu": 259 * 64 * 2}
     assert not plan.errors
 

@@ -1,0 +1,94 @@
+/* The C interface of the library: raw device pointers, a stream, plain numbers.
+ *
+ * Every function returns 0, a positive cudaError_t, or a negative KT_BAD_*; nothing throws, nothing
+ * allocates device memory, nothing synchronises. Arguments are the caller's promise: pointers belong
+ * to `device`, strides and shapes are true. */
+#ifndef KT_OPS_CUDA_H
+#define KT_OPS_CUDA_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KT_OPS_CUDA_ABI 1
+#define KT_EXPORT __attribute__((visibility("default")))
+
+/* Packed weight formats; formats.cuh holds their layout. */
+#define KT_W4_G128 0
+#define KT_W4_G128_OFFSET 1
+#define KT_W4_G32_OFFSET 2
+#define KT_Q4_K 3
+#define KT_W8_G128 4
+#define KT_W8_G32 5
+
+/* Activation dtypes. */
+#define KT_F16 0
+#define KT_BF16 1
+
+/* What follows the product. Gated ones pair row i of a block of 64 with row i + 32. */
+#define KT_NONE 0
+#define KT_SILU 1
+#define KT_GELU 2
+#define KT_GELU_TANH 3
+#define KT_SWIGLU_OAI 4
+
+#define KT_BAD_FORMAT (-1)
+#define KT_BAD_DTYPE (-2)
+#define KT_BAD_SHAPE (-3)
+#define KT_BAD_TILE (-4)
+#define KT_NO_CODE (-5)
+
+/* y[t, n] = sum_k x[t, k] * w[n, k] + bias[n], for the rows of `x` that a tile names.
+ * Without `tiles` all `tokens` rows are taken in order. With them, tile i is {expert, start, count, 0}
+ * and covers sorted positions start .. start + count; position p reads row rows_in[p] of x and writes
+ * row rows_out[p] of y. Blocks behind *tile_count return at once, so a graph can be launched for
+ * `max_tiles`. Rows of x must be 16-byte aligned. `bias` is in the order of the packed rows and padded
+ * like them to whole blocks of 64. */
+typedef struct kt_matmul {
+    const void *weights;
+    const void *x;
+    void *y;
+    const float *bias;
+    const int32_t *tiles;
+    const int32_t *tile_count;
+    const int32_t *rows_in;
+    const int32_t *rows_out;
+    int64_t x_stride;     /* elements */
+    int64_t y_stride;     /* elements */
+    int64_t expert_bytes; /* from one expert's weights to the next's */
+    int64_t bias_stride;  /* floats, from one expert's bias to the next's */
+    int32_t max_tiles;
+    int32_t tokens;
+    int32_t out_features; /* rows of the weights, before padding to 64 */
+    int32_t in_features;  /* before padding to 128 */
+    int32_t format;
+    int32_t dtype;
+    int32_t activation;
+    float alpha;
+    float limit;
+    int32_t tile_tokens; /* 8, 16: mma; 32, 64, 128: wgmma; 0: chosen from the shape */
+    int32_t split;       /* blocks that share one output tile along K; 0: chosen */
+    int32_t stages;      /* 0: chosen */
+    int32_t device;
+    int32_t dependent; /* 1: may start before the previous kernel of the stream has ended */
+} kt_matmul;
+
+KT_EXPORT int kt_matmul_run(const kt_matmul *arguments, void *stream);
+/* The tile kt_matmul_run would choose for so many tokens on `device`. */
+KT_EXPORT int kt_matmul_tile(int32_t tokens, int32_t device);
+
+KT_EXPORT int kt_abi(void);
+/* "13.0 sm_80 sm_90a ..." */
+KT_EXPORT const char *kt_build(void);
+KT_EXPORT const char *kt_error_string(int code);
+/* Devices the driver shows, or a negated cudaError_t. Starts no context. */
+KT_EXPORT int kt_device_count(void);
+/* Compute capability as major * 10 + minor, or a negated cudaError_t. */
+KT_EXPORT int kt_device_capability(int device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,337 @@
+// More than 16 tokens: wgmma with the weights as the A operand from registers (compute capability 9.0).
+//
+// A block owns 128 rows of the output (two warpgroups of 64) and kTokens tokens, and a share of K
+// when split. Two producer warps bring the tokens' activations with cp.async into tiles swizzled for
+// wgmma, and the weight chunks with bulk copies; the warpgroups turn 4- or 8-bit values into fp16 or
+// bf16 registers (scale and offset applied) while the previous products run, so 16-bit weights exist
+// in registers only.
+#include "launch.h"
+#include "matmul.cuh"
+#include "wgmma.cuh"
+
+namespace kt {
+namespace {
+
+constexpr int kConsumers = 256;
+constexpr int kRows = 128;
+constexpr int kMaxStages = 6;
+constexpr int kLag = 1;                     // stages a producer keeps in flight before it reports one
+constexpr int kRedStride = kRows + 4;       // floats
+
+// Producer warps: with 32 or 64 tokens two blocks share a multiprocessor and its registers.
+template <int kTokens>
+struct Shape {
+    static constexpr int producers = kTokens <= 64 ? 2 : 4;
+    static constexpr int threads = kConsumers + producers * 32;
+    static constexpr int blocks = kTokens <= 64 ? 2 : 1;
+};
+
+template <int kFormat, int kTokens>
+struct Stage {
+    static constexpr int x_half = kTokens * 128;  // kTokens rows of 64 values
+    static constexpr int x_bytes = 2 * x_half;
+    static constexpr int bytes = (x_bytes + 2 * Chunk<kFormat>::bytes + 1023) / 1024 * 1024;
+};
+
+template <typename T, int kFormat, int kTokens>
+__global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::blocks)
+    large_m(const __grid_constant__ kt_matmul p) {
+#if KT_WGMMA
+    using C = Chunk<kFormat>;
+    using S = Stage<kFormat, kTokens>;
+    constexpr int kBits = Format<kFormat>::bits;
+    constexpr int kProducers = Shape<kTokens>::producers;
+    constexpr int kThreads = Shape<kTokens>::threads;
+
+    extern __shared__ uint8_t unaligned[];
+    __shared__ uint64_t full[kMaxStages];
+    __shared__ uint64_t empty[kMaxStages];
+    uint8_t* smem = unaligned + ((1024 - (smem_address(unaligned) & 1023)) & 1023);
+
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int split = p.split;
+    const int split_shift = __ffs(split) - 1;  // a power of two
+    const int rank = blockIdx.x & (split - 1);
+    const int row_pair = blockIdx.x >> split_shift;
+    const int stages = p.stages;
+
+    if (p.tiles != nullptr) wait_for_previous_kernel();
+    const Tile tile = block_tile(p, blockIdx.y, kTokens);
+    if (tile.count == 0) return;
+
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < stages; ++s) {
+            barrier_init(smem_address(&full[s]), kProducers + 1);
+            barrier_init(smem_address(&empty[s]), kConsumers / 32);
+        }
+        barrier_init_fence();
+    }
+    __syncthreads();
+
+    const int steps = (p.in_features + kChunkDepth - 1) / kChunkDepth;
+    const int first = steps * rank >> split_shift;
+    const int count = (steps * (rank + 1) >> split_shift) - first;
+    const int row_blocks = (p.out_features + kChunkRows - 1) / kChunkRows;
+    const int blocks = row_pair * 2 + 1 < row_blocks ? 2 : 1;
+    const uint8_t* chunks = static_cast<const uint8_t*>(p.weights) +
+                            tile.expert * p.expert_bytes +
+                            (static_cast<int64_t>(row_pair) * 2 * steps + first) * C::bytes;
+    auto fetch_weights = [&](int step, int s) {
+        const uint32_t barrier = smem_address(&full[s]);
+        const uint32_t target = smem_address(smem) + s * S::bytes + S::x_bytes;
+        barrier_arrive_expect(barrier, blocks * C::bytes);
+        for (int i = 0; i < blocks; ++i) {
+            copy_bulk(target + i * C::bytes,
+                      chunks + (static_cast<int64_t>(i) * steps + step) * C::bytes, C::bytes,
+                      barrier);
+        }
+    };
+    if (threadIdx.x == kConsumers) {
+        for (int step = 0; step < count && step < stages; ++step) fetch_weights(step, step);
+    }
+    let_next_kernel_start();
+    if (p.tiles == nullptr) wait_for_previous_kernel();
+
+    float sum[kTokens / 2];
+
+    if (warp >= kConsumers / 32) {
+        const int producer = warp - kConsumers / 32;
+        const int piece = lane % 16;  // 16 bytes of a row's 256
+        const int row0 = producer * 2 + lane / 16;
+        constexpr int kRowStep = 2 * kProducers;
+        // Where each of this lane's rows starts, in units of 16 bytes; rows behind the tile's last
+        // read row 0 and are filled with zeros.
+        uint32_t offset[kTokens / kRowStep];
+        uint32_t valid = 0;
+#pragma unroll
+        for (int i = 0; i < kTokens / kRowStep; ++i) {
+            const int row = row0 + i * kRowStep;
+            const bool real = row < tile.count;
+            offset[i] = real ? static_cast<uint32_t>(source_row(p, tile.start + row)) *
+                                       static_cast<uint32_t>(p.x_stride / 8) + piece
+                             : 0;
+            valid |= static_cast<uint32_t>(real) << i;
+        }
+        const uint32_t half_at = piece / 8 * S::x_half + row0 * 128;
+        uint32_t swizzled[2];
+        swizzled[0] = half_at + ((piece % 8 ^ (row0 & 7)) << 4);
+        swizzled[1] = half_at + ((piece % 8 ^ ((row0 + kRowStep) & 7)) << 4);
+        int s = 0;
+        uint32_t parity = 1;
+#pragma unroll 1
+        for (int step = 0; step < count; ++step) {
+            const uint32_t base = smem_address(smem) + s * S::bytes;
+            if (step >= stages) barrier_wait(smem_address(&empty[s]), parity);
+            if (threadIdx.x == kConsumers && step >= stages) fetch_weights(step, s);
+            const int depth = (first + step) * kChunkDepth;
+            const bool inside = depth + piece * 8 < p.in_features;
+            const uint4* x = static_cast<const uint4*>(p.x) + (inside ? depth / 8 : 0);
+#pragma unroll
+            for (int i = 0; i < kTokens / kRowStep; ++i) {
+                copy_16(base + swizzled[kRowStep == 8 ? 0 : i % 2] + i * kRowStep * 128,
+                        x + offset[i], inside && (valid >> i & 1) ? 16 : 0);
+            }
+            copy_commit();
+            if (step >= kLag) {
+                copy_wait<kLag>();
+                fence_async_proxy();
+                __syncwarp();
+                const int ready = s >= kLag ? s - kLag : s - kLag + stages;
+                if (lane == 0) barrier_arrive(smem_address(&full[ready]));
+            }
+            if (++s == stages) {
+                s = 0;
+                parity ^= 1;
+            }
+        }
+        copy_wait<0>();
+        fence_async_proxy();
+        __syncwarp();
+        if (lane == 0) {
+            for (int step = count > kLag ? count - kLag : 0; step < count; ++step) {
+                barrier_arrive(smem_address(&full[step % stages]));
+            }
+        }
+    } else {
+        using P = typename Pair<T>::type;
+        const int group_of_warps = warp / 4;
+        const int m = warp % 4;
+        const int g = lane / 4;
+#pragma unroll
+        for (int i = 0; i < kTokens / 2; ++i) sum[i] = 0.f;
+        // Operands of one half chunk stay in registers while the next half is prepared.
+        uint32_t a[2][4][4];
+        int s = 0;
+        uint32_t parity = 0;
+#pragma unroll 1
+        for (int step = 0; step < count; ++step) {
+            const uint8_t* stage = smem + s * S::bytes;
+            const uint8_t* chunk = stage + S::x_bytes + group_of_warps * C::bytes;
+            barrier_wait(smem_address(&full[s]), parity);
+            P scale[2];
+            P offset[2];
+            uint32_t words[4];
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    const int at = h * 4 + k;
+                    if (at % C::steps_per_group == 0) {
+                        const RowScales scales =
+                            load_scales<kFormat>(chunk, m, at / C::steps_per_group, g);
+#pragma unroll
+                        for (int r = 0; r < 2; ++r) {
+                            scale[r] = Pair<T>::both(scales.scale[r]);
+                            offset[r] = Pair<T>::both(scales.offset[r]);
+                        }
+                    }
+                    if (at % C::steps_per_piece == 0) {
+                        *reinterpret_cast<uint4*>(words) = *reinterpret_cast<const uint4*>(
+                            chunk + (at / C::steps_per_piece * 4 + m) * kPieceBytes + lane * 16);
+                    }
+                    Scaled<T, kBits>::operand(
+                        a[h][k], &words[at % C::steps_per_piece * (4 / C::steps_per_piece)], scale,
+                        offset);
+                }
+                const uint64_t b = swizzled_operand(smem_address(stage) + h * S::x_half);
+#pragma unroll
+                for (int k = 0; k < 4; ++k) pin(a[h][k]);
+                // The other half's products ran meanwhile. ptxas keeps wgmma asynchronous only if
+                // nothing is in flight when the next ones start; the other warpgroup fills the gap.
+                wgmma_wait<0>();
+                if (h == 0 && step > 0) {
+                    __syncwarp();
+                    if (lane == 0) barrier_arrive(smem_address(&empty[s > 0 ? s - 1 : stages - 1]));
+                }
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < 4; ++k) Wgmma<T, kTokens>::run(sum, a[h][k], b + k * 2);
+                wgmma_commit();
+            }
+            if (++s == stages) {
+                s = 0;
+                parity ^= 1;
+            }
+        }
+        wgmma_wait<0>();
+    }
+    __syncthreads();  // every stage has been read; the sums take their place
+
+    float* partial = reinterpret_cast<float*>(smem);
+    if (warp < kConsumers / 32) {
+        const int row = warp * 16 + lane / 4;
+#pragma unroll
+        for (int n = 0; n < kTokens / 8; ++n) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                const int token = n * 8 + lane % 4 * 2 + (c & 1);
+                partial[token * kRedStride + row + (c >> 1) * 8] = sum[n * 4 + c];
+            }
+        }
+    }
+    if (split == 1) {
+        __syncthreads();
+    } else {
+        cluster_sync();
+    }
+    // Each block of the cluster finishes an equal share of the units.
+    const int shift = units_shift<kRows>(p);
+    const int units = tile.count << shift;
+    const bool gated = p.activation != KT_NONE;
+    const uint32_t partial_at = smem_address(partial);
+    auto cluster_sum = [&](int at) {
+        if (split == 1) return *reinterpret_cast<const float4*>(partial + at);
+        float4 v = cluster_load(partial_at + at * 4, 0);
+        for (int r = 1; r < split; ++r) add(v, cluster_load(partial_at + at * 4, r));
+        return v;
+    };
+    for (int i = (units * rank >> split_shift) + threadIdx.x; i < units * (rank + 1) >> split_shift;
+         i += kThreads) {
+        const int token = i >> shift;
+        const int row = unit_row(p, i & ((1 << shift) - 1));
+        const Unit unit = {cluster_sum(token * kRedStride + row),
+                           gated ? cluster_sum(token * kRedStride + row + 32)
+                                 : make_float4(0, 0, 0, 0)};
+        write_unit<T>(p, tile, token, row_pair * kRows + row, unit);
+    }
+    if (split > 1) {  // no block may leave while another reads its sums
+        cluster_arrive_relaxed();
+        cluster_wait();
+    }
+#endif
+}
+
+template <typename T, int kFormat, int kTokens>
+int launch(const kt_matmul& arguments, const DeviceFacts& facts, cudaStream_t stream) {
+    using S = Stage<kFormat, kTokens>;
+    kt_matmul p = arguments;
+    const int steps = (p.in_features + kChunkDepth - 1) / kChunkDepth;
+    const int row_pairs = (p.out_features + kRows - 1) / kRows;
+    const int tiles = p.tiles != nullptr ? p.max_tiles : (p.tokens + kTokens - 1) / kTokens;
+    constexpr int per_unit = Shape<kTokens>::blocks;
+    if (p.split == 0) {
+        p.split = 1;
+        while (p.split < 8 && p.split * 4 <= steps &&
+               static_cast<int64_t>(row_pairs) * tiles * p.split * 2 <=
+                   per_unit * facts.multiprocessors) {
+            p.split *= 2;
+        }
+    }
+    if (p.stages == 0) p.stages = 4;
+    const int most = facts.shared_bytes / per_unit - 4096;
+    while (p.stages > 2 && p.stages * S::bytes + 1024 > most) --p.stages;
+    if (p.stages > kMaxStages || p.stages < 2 || p.split > 8 || (p.split & (p.split - 1)) != 0) return KT_BAD_TILE;
+    int shared = p.stages * S::bytes;
+    const int sums = kTokens * kRedStride * 4;
+    if (shared < sums) shared = sums;
+    return launch_kernel(large_m<T, kFormat, kTokens>, dim3(row_pairs * p.split, tiles),
+                         Shape<kTokens>::threads, shared + 1024, p, facts, stream);
+}
+
+template <typename T, int kFormat>
+int by_tokens(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream) {
+    switch (p.tile_tokens) {
+        case 32:
+            return launch<T, kFormat, 32>(p, facts, stream);
+        case 64:
+            return launch<T, kFormat, 64>(p, facts, stream);
+        default:
+            return launch<T, kFormat, 128>(p, facts, stream);
+    }
+}
+
+template <typename T>
+int by_format(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream) {
+    switch (p.format) {
+        case KT_W4_G128:
+            return by_tokens<T, KT_W4_G128>(p, facts, stream);
+        case KT_W4_G128_OFFSET:
+            return by_tokens<T, KT_W4_G128_OFFSET>(p, facts, stream);
+        case KT_W4_G32_OFFSET:
+            return by_tokens<T, KT_W4_G32_OFFSET>(p, facts, stream);
+        case KT_Q4_K:
+            return by_tokens<T, KT_Q4_K>(p, facts, stream);
+        case KT_W8_G128:
+            return by_tokens<T, KT_W8_G128>(p, facts, stream);
+        case KT_W8_G32:
+            return by_tokens<T, KT_W8_G32>(p, facts, stream);
+        default:
+            return KT_BAD_FORMAT;
+    }
+}
+
+}  // namespace
+
+int run_large_m(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream) {
+    switch (p.dtype) {
+        case KT_F16:
+            return by_format<half>(p, facts, stream);
+        case KT_BF16:
+            return by_format<__nv_bfloat16>(p, facts, stream);
+        default:
+            return KT_BAD_DTYPE;
+    }
+}
+
+}  // namespace kt

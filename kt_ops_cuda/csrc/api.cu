@@ -99,8 +99,10 @@ int kt_matmul_tile(int32_t tokens, int32_t device) {
     const int error = kt::device_facts(device, &facts);
     if (error != 0) return -error;
     if (tokens <= 8) return 8;
-    if (tokens <= 16 || facts.capability != 90) return 16;
-    return tokens <= 32 ? 32 : (tokens <= 64 ? 64 : 128);
+    if (tokens <= 16) return 16;
+    if (tokens <= 32 || facts.capability != 90) return 32;
+    if (tokens <= 64) return 64;
+    return tokens <= 256 ? 128 : 256;
 }
 
 int kt_matmul_run(const kt_matmul* arguments, void* stream) {
@@ -115,15 +117,21 @@ int kt_matmul_run(const kt_matmul* arguments, void* stream) {
     if (error != 0) return error;
     if (facts.capability < 80) return KT_NO_CODE;
     if (p.tile_tokens == 0) p.tile_tokens = kt_matmul_tile(p.tokens, p.device);
+    if (p.dtype != KT_F16 && p.dtype != KT_BF16) return KT_BAD_DTYPE;
+    const bool half = p.dtype == KT_F16;
+    const auto queue = static_cast<cudaStream_t>(stream);
     switch (p.tile_tokens) {
         case 8:
         case 16:
-            return kt::run_small_m(p, facts, static_cast<cudaStream_t>(stream));
         case 32:
+            return half ? kt::run_small_m_f16(p, facts, queue)
+                        : kt::run_small_m_bf16(p, facts, queue);
         case 64:
         case 128:
+        case 256:
             if (facts.capability != 90) return KT_NO_CODE;
-            return kt::run_large_m(p, facts, static_cast<cudaStream_t>(stream));
+            return half ? kt::run_large_m_f16(p, facts, queue)
+                        : kt::run_large_m_bf16(p, facts, queue);
         default:
             return KT_BAD_TILE;
     }

@@ -22,10 +22,15 @@ extern "C" {
 #define KT_Q4_K 3
 #define KT_W8_G128 4
 #define KT_W8_G32 5
+#define KT_Q5_K 6
+#define KT_Q6_K 7
+#define KT_IQ4_XS 8
+#define KT_MXFP4 9
 
 /* Activation dtypes. */
 #define KT_F16 0
 #define KT_BF16 1
+#define KT_F32 2 /* routing weights only */
 
 /* What follows the product. Gated ones pair row i of a block of 64 with row i + 32. */
 #define KT_NONE 0
@@ -44,7 +49,8 @@ extern "C" {
  * Without `tiles` all `tokens` rows are taken in order. With them, tile i is {expert, start, count, 0}
  * and covers sorted positions start .. start + count; position p reads row rows_in[p] of x and writes
  * row rows_out[p] of y. Blocks behind *tile_count return at once, so a graph can be launched for
- * `max_tiles`. Rows of x must be 16-byte aligned. `bias` is in the order of the packed rows and padded
+ * `max_tiles`. With `ids`, tile i is the single pair (token i / ids_per_token, expert ids[i]), row i of
+ * y; ids outside [0, experts) are skipped. `ids_per_token` 0 reads row i of x. Rows of x must be 16-byte aligned. `bias` is in the order of the packed rows and padded
  * like them to whole blocks of 64. */
 typedef struct kt_matmul {
     const void *weights;
@@ -55,11 +61,14 @@ typedef struct kt_matmul {
     const int32_t *tile_count;
     const int32_t *rows_in;
     const int32_t *rows_out;
+    const int64_t *ids;
     int64_t x_stride;     /* elements */
     int64_t y_stride;     /* elements */
     int64_t expert_bytes; /* from one expert's weights to the next's */
     int64_t bias_stride;  /* floats, from one expert's bias to the next's */
     int32_t max_tiles;
+    int32_t ids_per_token;
+    int32_t experts;
     int32_t tokens;
     int32_t out_features; /* rows of the weights, before padding to 64 */
     int32_t in_features;  /* before padding to 128 */
@@ -68,9 +77,11 @@ typedef struct kt_matmul {
     int32_t activation;
     float alpha;
     float limit;
-    int32_t tile_tokens; /* 8, 16: mma; 32, 64, 128: wgmma; 0: chosen from the shape */
-    int32_t split;       /* blocks that share one output tile along K; 0: chosen */
+    int32_t tile_tokens; /* 8, 16, 32: mma; 64, 128, 256: wgmma; 0: chosen from the shape */
+    int32_t split;       /* 1, 2, 4 or 8 blocks that share one output tile along K; 0: chosen */
     int32_t stages;      /* 0: chosen */
+    int32_t rows;        /* output rows of a block, mma only: 64 or 128; 0: chosen */
+    int32_t warps;       /* of a block, mma only: 4 or 8; 0: chosen */
     int32_t device;
     int32_t dependent; /* 1: may start before the previous kernel of the stream has ended */
 } kt_matmul;
@@ -78,6 +89,58 @@ typedef struct kt_matmul {
 KT_EXPORT int kt_matmul_run(const kt_matmul *arguments, void *stream);
 /* The tile kt_matmul_run would choose for so many tokens on `device`. */
 KT_EXPORT int kt_matmul_tile(int32_t tokens, int32_t device);
+
+/* Sorts `pairs` = tokens * top_k expert ids into tiles of at most tile_tokens for kt_matmul. Id -1 is
+ * skipped; any other outside [0, experts) is skipped too and sets *bad_id. `tiles` has room for
+ * min(pairs, experts + pairs / tile_tokens) times 4. position[pair] is -1 for skipped pairs. */
+typedef struct kt_route {
+    const int64_t *ids;
+    int32_t *tiles;
+    int32_t *tile_count;
+    int32_t *rows_in;
+    int32_t *position;
+    int32_t *bad_id;
+    int32_t pairs;
+    int32_t top_k;
+    int32_t experts; /* at most 2048 */
+    int32_t tile_tokens;
+    int32_t device;
+} kt_route;
+
+KT_EXPORT int kt_route_run(const kt_route *arguments, void *stream);
+
+/* y[t] = sum over slots of weights[t, slot] * rows[position[t, slot]]; without `position` pair i is in
+ * row i, and ids outside [0, experts) add nothing. `columns` is a multiple of 8. */
+typedef struct kt_combine {
+    const void *rows;
+    const void *weights;
+    const int32_t *position;
+    const int64_t *ids;
+    int32_t *bad_id;
+    void *y;
+    int32_t tokens;
+    int32_t top_k;
+    int32_t columns;
+    int32_t experts;
+    int32_t dtype;
+    int32_t weights_dtype;
+    int32_t device;
+} kt_combine;
+
+KT_EXPORT int kt_combine_run(const kt_combine *arguments, void *stream);
+
+/* Writes a packed matrix as out_features rows of in_features values of `dtype`, contiguous. */
+typedef struct kt_dequantize {
+    const void *weights;
+    void *y;
+    int32_t out_features;
+    int32_t in_features; /* a multiple of 8 */
+    int32_t format;
+    int32_t dtype;
+    int32_t device;
+} kt_dequantize;
+
+KT_EXPORT int kt_dequantize_run(const kt_dequantize *arguments, void *stream);
 
 KT_EXPORT int kt_abi(void);
 /* "13.0 sm_80 sm_90a ..." */

@@ -16,17 +16,23 @@ struct DeviceFacts {
 // Fills `facts` and makes `device` current. Returns a cudaError_t.
 int device_facts(int device, DeviceFacts* facts);
 
-int run_small_m(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
-int run_large_m(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
+int run_small_m_f16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
+int run_small_m_bf16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
+int run_large_m_f16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
+int run_large_m_bf16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
 
-// Launches `kernel(p)` as clusters of p.split blocks, with `shared` bytes of dynamic shared memory.
-template <typename Kernel>
-int launch_kernel(Kernel kernel, dim3 grid, int threads, int shared, const kt_matmul& p,
-                  const DeviceFacts& facts, cudaStream_t stream) {
+// Launches `kernel(p)` as clusters of `split` blocks, with `shared` bytes of dynamic shared memory.
+// `dependent` lets it start before the kernel ahead of it in the stream has ended.
+template <typename Parameters>
+int launch_kernel(void (*kernel)(Parameters), dim3 grid, int threads, int shared, const Parameters& p,
+                  int split, bool dependent, const DeviceFacts& facts, cudaStream_t stream) {
     if (grid.x == 0 || grid.y == 0) return 0;
     if (shared > facts.shared_bytes || grid.y > 65535) return KT_BAD_SHAPE;
-    cudaError_t error = cudaFuncSetAttribute(
-        reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    cudaError_t error = cudaSuccess;
+    if (shared > 40 * 1024) {
+        error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    }
     if (error != cudaSuccess) {
         cudaGetLastError();
         return error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction
@@ -41,14 +47,14 @@ int launch_kernel(Kernel kernel, dim3 grid, int threads, int shared, const kt_ma
     cudaLaunchAttribute attributes[2];
     config.attrs = attributes;
     if (facts.capability >= 90) {
-        if (p.split > 1) {
+        if (split > 1) {
             attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-            attributes[config.numAttrs].val.clusterDim.x = p.split;
+            attributes[config.numAttrs].val.clusterDim.x = split;
             attributes[config.numAttrs].val.clusterDim.y = 1;
             attributes[config.numAttrs].val.clusterDim.z = 1;
             ++config.numAttrs;
         }
-        if (p.dependent) {
+        if (dependent) {
             attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
             attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
             ++config.numAttrs;

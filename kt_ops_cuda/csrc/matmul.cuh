@@ -12,19 +12,29 @@ struct Tile {
     int count;
 };
 
+// Whether the rows are grouped by expert, so that even the weights' place comes from a kernel before.
+__device__ __forceinline__ bool is_grouped(const kt_matmul& p) {
+    return p.tiles != nullptr || p.ids != nullptr;
+}
+
 // The tile of this block, or count 0 when there is nothing to do.
 __device__ __forceinline__ Tile block_tile(const kt_matmul& p, int index, int tokens_per_tile) {
-    if (p.tiles == nullptr) {
-        const int start = index * tokens_per_tile;
-        const int left = p.tokens - start;
-        return {0, start, left < tokens_per_tile ? left : tokens_per_tile};
+    if (p.ids != nullptr) {
+        const int64_t expert = p.ids[index];
+        return {static_cast<int>(expert), index, expert >= 0 && expert < p.experts ? 1 : 0};
     }
-    if (index >= *p.tile_count) return {0, 0, 0};
-    const int4 tile = reinterpret_cast<const int4*>(p.tiles)[index];
-    return {tile.x, tile.y, tile.z};
+    if (p.tiles != nullptr) {
+        if (index >= *p.tile_count) return {0, 0, 0};
+        const int4 tile = reinterpret_cast<const int4*>(p.tiles)[index];
+        return {tile.x, tile.y, tile.z};
+    }
+    const int start = index * tokens_per_tile;
+    const int left = p.tokens - start;
+    return {0, start, left < tokens_per_tile ? left : tokens_per_tile};
 }
 
 __device__ __forceinline__ int source_row(const kt_matmul& p, int position) {
+    if (p.ids_per_token > 0) return position / p.ids_per_token;
     return p.rows_in == nullptr ? position : p.rows_in[position];
 }
 

@@ -130,6 +130,12 @@ __device__ __forceinline__ void let_next_kernel_start() {
 #endif
 }
 
+// A block barrier for the first `kThreads` threads only.
+template <int kThreads>
+__device__ __forceinline__ void consumers_sync() {
+    asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
 // ---- clusters ------------------------------------------------------------------------------------
 
 __device__ __forceinline__ void cluster_sync() {

@@ -15,7 +15,7 @@ from kt_core.errors import KernelError
 ABI = 1
 LIBRARY = "libkt_ops_cuda.so"
 
-W4_G128, W4_G128_OFFSET, W4_G32_OFFSET, Q4_K, W8_G128, W8_G32 = range(6)
+W4_G128, W4_G128_OFFSET, W4_G32_OFFSET, Q4_K, W8_G128, W8_G32, Q5_K, Q6_K, IQ4_XS, MXFP4 = range(10)
 F16, BF16 = range(2)
 NONE, SILU, GELU, GELU_TANH, SWIGLU_OAI = range(5)
 
@@ -34,11 +34,14 @@ class Matmul(ctypes.Structure):
         ("tile_count", ctypes.c_void_p),
         ("rows_in", ctypes.c_void_p),
         ("rows_out", ctypes.c_void_p),
+        ("ids", ctypes.c_void_p),
         ("x_stride", ctypes.c_int64),
         ("y_stride", ctypes.c_int64),
         ("expert_bytes", ctypes.c_int64),
         ("bias_stride", ctypes.c_int64),
         ("max_tiles", ctypes.c_int32),
+        ("ids_per_token", ctypes.c_int32),
+        ("experts", ctypes.c_int32),
         ("tokens", ctypes.c_int32),
         ("out_features", ctypes.c_int32),
         ("in_features", ctypes.c_int32),
@@ -50,6 +53,8 @@ class Matmul(ctypes.Structure):
         ("tile_tokens", ctypes.c_int32),
         ("split", ctypes.c_int32),
         ("stages", ctypes.c_int32),
+        ("rows", ctypes.c_int32),
+        ("warps", ctypes.c_int32),
         ("device", ctypes.c_int32),
         ("dependent", ctypes.c_int32),
     )

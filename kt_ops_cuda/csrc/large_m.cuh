@@ -5,17 +5,22 @@
 // wgmma, and the weight chunks with bulk copies; the warpgroups turn 4- or 8-bit values into fp16 or
 // bf16 registers (scale and offset applied) while the previous products run, so 16-bit weights exist
 // in registers only.
+#pragma once
+
 #include "launch.h"
 #include "matmul.cuh"
 #include "wgmma.cuh"
 
 namespace kt {
-namespace {
+namespace large {
 
 constexpr int kConsumers = 256;
 constexpr int kRows = 128;
 constexpr int kMaxStages = 6;
-constexpr int kLag = 1;                     // stages a producer keeps in flight before it reports one
+constexpr uint32_t kNoRow = 0xFFFFFFFFu;
+// Stages a producer keeps in flight before it reports one. With the one being multiplied and the
+// one whose operands are prepared, that takes three stages at least.
+constexpr int kLag = 1;
 constexpr int kRedStride = kRows + 4;       // floats
 
 // Producer warps: with 32 or 64 tokens two blocks share a multiprocessor and its registers.
@@ -39,9 +44,7 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
 #if KT_WGMMA
     using C = Chunk<kFormat>;
     using S = Stage<kFormat, kTokens>;
-    constexpr int kBits = Format<kFormat>::bits;
     constexpr int kProducers = Shape<kTokens>::producers;
-    constexpr int kThreads = Shape<kTokens>::threads;
 
     extern __shared__ uint8_t unaligned[];
     __shared__ uint64_t full[kMaxStages];
@@ -56,7 +59,8 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
     const int row_pair = blockIdx.x >> split_shift;
     const int stages = p.stages;
 
-    if (p.tiles != nullptr) wait_for_previous_kernel();
+    const bool grouped = is_grouped(p);
+    if (grouped) wait_for_previous_kernel();
     const Tile tile = block_tile(p, blockIdx.y, kTokens);
     if (tile.count == 0) return;
 
@@ -91,11 +95,10 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
         for (int step = 0; step < count && step < stages; ++step) fetch_weights(step, step);
     }
     let_next_kernel_start();
-    if (p.tiles == nullptr) wait_for_previous_kernel();
-
-    float sum[kTokens / 2];
+    if (!grouped) wait_for_previous_kernel();
 
     if (warp >= kConsumers / 32) {
+        if constexpr (kTokens == 256) give_registers<56>();
         const int producer = warp - kConsumers / 32;
         const int piece = lane % 16;  // 16 bytes of a row's 256
         const int row0 = producer * 2 + lane / 16;
@@ -103,20 +106,21 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
         // Where each of this lane's rows starts, in units of 16 bytes; rows behind the tile's last
         // read row 0 and are filled with zeros.
         uint32_t offset[kTokens / kRowStep];
-        uint32_t valid = 0;
 #pragma unroll
         for (int i = 0; i < kTokens / kRowStep; ++i) {
             const int row = row0 + i * kRowStep;
             const bool real = row < tile.count;
             offset[i] = real ? static_cast<uint32_t>(source_row(p, tile.start + row)) *
                                        static_cast<uint32_t>(p.x_stride / 8) + piece
-                             : 0;
-            valid |= static_cast<uint32_t>(real) << i;
+                             : kNoRow;
         }
         const uint32_t half_at = piece / 8 * S::x_half + row0 * 128;
-        uint32_t swizzled[2];
-        swizzled[0] = half_at + ((piece % 8 ^ (row0 & 7)) << 4);
-        swizzled[1] = half_at + ((piece % 8 ^ ((row0 + kRowStep) & 7)) << 4);
+        constexpr int kPatterns = 8 / kRowStep;  // rows of a lane repeat modulo 8
+        uint32_t swizzled[kPatterns];
+#pragma unroll
+        for (int i = 0; i < kPatterns; ++i) {
+            swizzled[i] = half_at + ((piece % 8 ^ ((row0 + i * kRowStep) & 7)) << 4);
+        }
         int s = 0;
         uint32_t parity = 1;
 #pragma unroll 1
@@ -129,8 +133,9 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
             const uint4* x = static_cast<const uint4*>(p.x) + (inside ? depth / 8 : 0);
 #pragma unroll
             for (int i = 0; i < kTokens / kRowStep; ++i) {
-                copy_16(base + swizzled[kRowStep == 8 ? 0 : i % 2] + i * kRowStep * 128,
-                        x + offset[i], inside && (valid >> i & 1) ? 16 : 0);
+                const bool real = offset[i] != kNoRow;
+                copy_16(base + swizzled[i % kPatterns] + i * kRowStep * 128,
+                        x + (real ? offset[i] : 0), inside && real ? 16 : 0);
             }
             copy_commit();
             if (step >= kLag) {
@@ -154,110 +159,125 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
             }
         }
     } else {
+        if constexpr (kTokens == 256) take_registers<224>();
         using P = typename Pair<T>::type;
         const int group_of_warps = warp / 4;
         const int m = warp % 4;
         const int g = lane / 4;
+        float sum[kTokens / 2];
 #pragma unroll
         for (int i = 0; i < kTokens / 2; ++i) sum[i] = 0.f;
-        // Operands of one half chunk stay in registers while the next half is prepared.
+        // The operands of one half chunk are made while the products of the other half run. ptxas
+        // keeps wgmma asynchronous only if nothing is in flight when the next ones start, hence the
+        // wait for zero; the other warpgroup fills that gap.
         uint32_t a[2][4][4];
+        P scale[2];
+        P offset[2];
+        auto operands = [&](const uint8_t* chunk, int half) {
+            uint32_t words[4];
+            uint32_t high[C::high_words];
+            load_high<kFormat>(high, chunk, m, lane);
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const int at = half * 4 + k;
+                if (at % C::steps_per_group == 0) {
+                    const RowScales scales =
+                        load_scales<kFormat>(chunk, m, at / C::steps_per_group, g);
+#pragma unroll
+                    for (int r = 0; r < 2; ++r) {
+                        scale[r] = Pair<T>::both(scales.scale[r]);
+                        offset[r] = Pair<T>::both(scales.offset[r]);
+                    }
+                }
+                if (at % C::steps_per_piece == 0) {
+                    *reinterpret_cast<uint4*>(words) = *reinterpret_cast<const uint4*>(
+                        chunk + (at / C::steps_per_piece * 4 + m) * kPieceBytes + lane * 16);
+                }
+                scaled_operand<T, kFormat>(a[half][k],
+                                           &words[at % C::steps_per_piece * C::words_per_step],
+                                           high, at, scale, offset);
+            }
+#pragma unroll
+            for (int k = 0; k < 4; ++k) pin(a[half][k]);
+        };
+        auto multiply = [&](uint32_t stage, int half) {
+            const uint64_t b = swizzled_operand(stage + half * S::x_half);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < 4; ++k) Wgmma<T, kTokens>::run(sum, a[half][k], b + k * 2);
+            wgmma_commit();
+        };
+        const uint8_t* stage = smem;
+        const int chunk_at = S::x_bytes + group_of_warps * C::bytes;
         int s = 0;
         uint32_t parity = 0;
+        if (count > 0) {
+            barrier_wait(smem_address(&full[0]), 0);
+            operands(stage + chunk_at, 0);
+        }
 #pragma unroll 1
         for (int step = 0; step < count; ++step) {
-            const uint8_t* stage = smem + s * S::bytes;
-            const uint8_t* chunk = stage + S::x_bytes + group_of_warps * C::bytes;
-            barrier_wait(smem_address(&full[s]), parity);
-            P scale[2];
-            P offset[2];
-            uint32_t words[4];
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    const int at = h * 4 + k;
-                    if (at % C::steps_per_group == 0) {
-                        const RowScales scales =
-                            load_scales<kFormat>(chunk, m, at / C::steps_per_group, g);
-#pragma unroll
-                        for (int r = 0; r < 2; ++r) {
-                            scale[r] = Pair<T>::both(scales.scale[r]);
-                            offset[r] = Pair<T>::both(scales.offset[r]);
-                        }
-                    }
-                    if (at % C::steps_per_piece == 0) {
-                        *reinterpret_cast<uint4*>(words) = *reinterpret_cast<const uint4*>(
-                            chunk + (at / C::steps_per_piece * 4 + m) * kPieceBytes + lane * 16);
-                    }
-                    Scaled<T, kBits>::operand(
-                        a[h][k], &words[at % C::steps_per_piece * (4 / C::steps_per_piece)], scale,
-                        offset);
-                }
-                const uint64_t b = swizzled_operand(smem_address(stage) + h * S::x_half);
-#pragma unroll
-                for (int k = 0; k < 4; ++k) pin(a[h][k]);
-                // The other half's products ran meanwhile. ptxas keeps wgmma asynchronous only if
-                // nothing is in flight when the next ones start; the other warpgroup fills the gap.
-                wgmma_wait<0>();
-                if (h == 0 && step > 0) {
-                    __syncwarp();
-                    if (lane == 0) barrier_arrive(smem_address(&empty[s > 0 ? s - 1 : stages - 1]));
-                }
-                wgmma_fence();
-#pragma unroll
-                for (int k = 0; k < 4; ++k) Wgmma<T, kTokens>::run(sum, a[h][k], b + k * 2);
-                wgmma_commit();
-            }
-            if (++s == stages) {
-                s = 0;
-                parity ^= 1;
-            }
+            multiply(smem_address(stage), 0);
+            operands(stage + chunk_at, 1);
+            const int next = s + 1 == stages ? 0 : s + 1;
+            const uint32_t next_parity = s + 1 == stages ? parity ^ 1 : parity;
+            const bool last = step + 1 == count;
+            if (!last) barrier_wait(smem_address(&full[next]), next_parity);
+            wgmma_wait<0>();
+            multiply(smem_address(stage), 1);
+            // After the last step this reads the same stage again, to no effect.
+            const uint8_t* next_stage = last ? stage : smem + next * S::bytes;
+            operands(next_stage + chunk_at, 0);
+            wgmma_wait<0>();
+            __syncwarp();
+            if (lane == 0) barrier_arrive(smem_address(&empty[s]));
+            stage = next_stage;
+            s = next;
+            parity = next_parity;
         }
-        wgmma_wait<0>();
-    }
-    __syncthreads();  // every stage has been read; the sums take their place
 
-    float* partial = reinterpret_cast<float*>(smem);
-    if (warp < kConsumers / 32) {
-        const int row = warp * 16 + lane / 4;
+        // Every stage has been read once all consumers are here; the sums take their place. The
+        // producers are done and gone, and an exited thread holds up no barrier of the cluster.
+        consumers_sync<kConsumers>();
+        float* partial = reinterpret_cast<float*>(smem);
+        const int own_row = warp * 16 + g;
 #pragma unroll
         for (int n = 0; n < kTokens / 8; ++n) {
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
                 const int token = n * 8 + lane % 4 * 2 + (c & 1);
-                partial[token * kRedStride + row + (c >> 1) * 8] = sum[n * 4 + c];
+                partial[token * kRedStride + own_row + (c >> 1) * 8] = sum[n * 4 + c];
             }
         }
-    }
-    if (split == 1) {
-        __syncthreads();
-    } else {
-        cluster_sync();
-    }
-    // Each block of the cluster finishes an equal share of the units.
-    const int shift = units_shift<kRows>(p);
-    const int units = tile.count << shift;
-    const bool gated = p.activation != KT_NONE;
-    const uint32_t partial_at = smem_address(partial);
-    auto cluster_sum = [&](int at) {
-        if (split == 1) return *reinterpret_cast<const float4*>(partial + at);
-        float4 v = cluster_load(partial_at + at * 4, 0);
-        for (int r = 1; r < split; ++r) add(v, cluster_load(partial_at + at * 4, r));
-        return v;
-    };
-    for (int i = (units * rank >> split_shift) + threadIdx.x; i < units * (rank + 1) >> split_shift;
-         i += kThreads) {
-        const int token = i >> shift;
-        const int row = unit_row(p, i & ((1 << shift) - 1));
-        const Unit unit = {cluster_sum(token * kRedStride + row),
-                           gated ? cluster_sum(token * kRedStride + row + 32)
-                                 : make_float4(0, 0, 0, 0)};
-        write_unit<T>(p, tile, token, row_pair * kRows + row, unit);
-    }
-    if (split > 1) {  // no block may leave while another reads its sums
-        cluster_arrive_relaxed();
-        cluster_wait();
+        if (split == 1) {
+            consumers_sync<kConsumers>();
+        } else {
+            cluster_sync();
+        }
+        // Each block of the cluster finishes an equal share of the units.
+        const int shift = units_shift<kRows>(p);
+        const int units = tile.count << shift;
+        const bool gated = p.activation != KT_NONE;
+        const uint32_t partial_at = smem_address(partial);
+        auto cluster_sum = [&](int at) {
+            if (split == 1) return *reinterpret_cast<const float4*>(partial + at);
+            float4 v = cluster_load(partial_at + at * 4, 0);
+            for (int r = 1; r < split; ++r) add(v, cluster_load(partial_at + at * 4, r));
+            return v;
+        };
+        for (int i = (units * rank >> split_shift) + threadIdx.x;
+             i < units * (rank + 1) >> split_shift; i += kConsumers) {
+            const int token = i >> shift;
+            const int row = unit_row(p, i & ((1 << shift) - 1));
+            const Unit unit = {cluster_sum(token * kRedStride + row),
+                               gated ? cluster_sum(token * kRedStride + row + 32)
+                                     : make_float4(0, 0, 0, 0)};
+            write_unit<T>(p, tile, token, row_pair * kRows + row, unit);
+        }
+        if (split > 1) {  // no block may leave while another reads its sums
+            cluster_arrive_relaxed();
+            cluster_wait();
+        }
     }
 #endif
 }
@@ -268,7 +288,7 @@ int launch(const kt_matmul& arguments, const DeviceFacts& facts, cudaStream_t st
     kt_matmul p = arguments;
     const int steps = (p.in_features + kChunkDepth - 1) / kChunkDepth;
     const int row_pairs = (p.out_features + kRows - 1) / kRows;
-    const int tiles = p.tiles != nullptr ? p.max_tiles : (p.tokens + kTokens - 1) / kTokens;
+    const int tiles = p.max_tiles > 0 ? p.max_tiles : (p.tokens + kTokens - 1) / kTokens;
     constexpr int per_unit = Shape<kTokens>::blocks;
     if (p.split == 0) {
         p.split = 1;
@@ -280,24 +300,29 @@ int launch(const kt_matmul& arguments, const DeviceFacts& facts, cudaStream_t st
     }
     if (p.stages == 0) p.stages = 4;
     const int most = facts.shared_bytes / per_unit - 4096;
-    while (p.stages > 2 && p.stages * S::bytes + 1024 > most) --p.stages;
-    if (p.stages > kMaxStages || p.stages < 2 || p.split > 8 || (p.split & (p.split - 1)) != 0) return KT_BAD_TILE;
+    while (p.stages > 3 && p.stages * S::bytes + 1024 > most) --p.stages;
+    if (p.stages > kMaxStages || p.stages < 3 || p.split > 8 || (p.split & (p.split - 1)) != 0) return KT_BAD_TILE;
     int shared = p.stages * S::bytes;
     const int sums = kTokens * kRedStride * 4;
     if (shared < sums) shared = sums;
     return launch_kernel(large_m<T, kFormat, kTokens>, dim3(row_pairs * p.split, tiles),
-                         Shape<kTokens>::threads, shared + 1024, p, facts, stream);
+                         Shape<kTokens>::threads, shared + 1024, p, p.split,
+                         p.dependent != 0, facts, stream);
 }
 
 template <typename T, int kFormat>
 int by_tokens(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream) {
     switch (p.tile_tokens) {
-        case 32:
-            return launch<T, kFormat, 32>(p, facts, stream);
         case 64:
             return launch<T, kFormat, 64>(p, facts, stream);
-        default:
+        case 128:
             return launch<T, kFormat, 128>(p, facts, stream);
+        case 256:
+            // Three stages must fit, which wide chunks do not allow.
+            if constexpr (!Chunk<kFormat>::wide) return launch<T, kFormat, 256>(p, facts, stream);
+            return launch<T, kFormat, 128>(p, facts, stream);
+        default:
+            return KT_BAD_TILE;
     }
 }
 
@@ -316,22 +341,18 @@ int by_format(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream)
             return by_tokens<T, KT_W8_G128>(p, facts, stream);
         case KT_W8_G32:
             return by_tokens<T, KT_W8_G32>(p, facts, stream);
+        case KT_Q5_K:
+            return by_tokens<T, KT_Q5_K>(p, facts, stream);
+        case KT_Q6_K:
+            return by_tokens<T, KT_Q6_K>(p, facts, stream);
+        case KT_IQ4_XS:
+            return by_tokens<T, KT_IQ4_XS>(p, facts, stream);
+        case KT_MXFP4:
+            return by_tokens<T, KT_MXFP4>(p, facts, stream);
         default:
             return KT_BAD_FORMAT;
     }
 }
 
-}  // namespace
-
-int run_large_m(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream) {
-    switch (p.dtype) {
-        case KT_F16:
-            return by_format<half>(p, facts, stream);
-        case KT_BF16:
-            return by_format<__nv_bfloat16>(p, facts, stream);
-        default:
-            return KT_BAD_DTYPE;
-    }
-}
-
+}  // namespace large
 }  // namespace kt

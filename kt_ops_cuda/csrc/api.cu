@@ -52,6 +52,12 @@ extern "C" {
 
 int kt_abi(void) { return KT_OPS_CUDA_ABI; }
 
+int kt_struct_size(int which) {
+    const int sizes[] = {sizeof(kt_matmul), sizeof(kt_route), sizeof(kt_combine),
+                         sizeof(kt_dequantize)};
+    return which >= 0 && which < 4 ? sizes[which] : 0;
+}
+
 const char* kt_build(void) { return KT_BUILD; }
 
 const char* kt_error_string(int code) {

@@ -12,7 +12,6 @@ constexpr int kMaxExperts = 2048;
 // expert is whatever the atomics give; no row's result depends on it.
 __global__ void __launch_bounds__(kRouteThreads) route(const __grid_constant__ kt_route p) {
     __shared__ int count[kMaxExperts];  // pairs of an expert, then the next free position
-    __shared__ int first_tile[kMaxExperts];
     __shared__ int warp_sum[2][kRouteThreads / 32];
     const int thread = threadIdx.x;
     const int lane = thread % 32;

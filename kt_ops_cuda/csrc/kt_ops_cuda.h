@@ -75,6 +75,7 @@ typedef struct kt_matmul {
     int32_t format;
     int32_t dtype;
     int32_t activation;
+    int32_t columns; /* of y where that is not out_features (half of it when gated); 0: that */
     float alpha;
     float limit;
     int32_t tile_tokens; /* 8, 16, 32: mma; 64, 128, 256: wgmma; 0: chosen from the shape */
@@ -143,6 +144,8 @@ typedef struct kt_dequantize {
 KT_EXPORT int kt_dequantize_run(const kt_dequantize *arguments, void *stream);
 
 KT_EXPORT int kt_abi(void);
+/* Size of kt_matmul (0), kt_route (1), kt_combine (2), kt_dequantize (3): a binding's own check. */
+KT_EXPORT int kt_struct_size(int which);
 /* "13.0 sm_80 sm_90a ..." */
 KT_EXPORT const char *kt_build(void);
 KT_EXPORT const char *kt_error_string(int code);

@@ -76,6 +76,8 @@ __device__ __forceinline__ void write_unit(const kt_matmul& p, const Tile& tile,
     if (gated) {
         column = packed_row / 64 * 32 + packed_row % 32;
         columns /= 2;
+        // A row of y is written to its end (a multiple of 8): the product after this one reads it all.
+        if (p.columns > 0) columns = p.columns;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             values[j] = activate(p.activation, values[j], others[j], p.alpha, p.limit);

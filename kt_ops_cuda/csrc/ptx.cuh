@@ -60,7 +60,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
             : "r"(barrier), "r"(parity)
             : "memory");
 #else
-        // test_wait with a parity needs 9.0's PTX as well on some targets; 8.x waits on the state.
+        // 8.x knows the test only; it may be asked again at once.
         asm volatile(
             "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
             : "=r"(done)

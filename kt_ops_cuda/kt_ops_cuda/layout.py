@@ -18,7 +18,10 @@ CHUNK_DEPTH = 128
 
 @dataclass(frozen=True)
 class Format:
-    """One packed format: bits per value, groups per chunk along K, bytes per scale entry, extras."""
+    """One packed format: bits per value, values that share a scale, bytes of each scale and each row.
+
+    ``bits`` are those that lie together (4 or 8), ``high_bits`` the ones above them that lie apart.
+    """
 
     name: str
     number: int
@@ -26,11 +29,12 @@ class Format:
     group: int
     entry_bytes: int
     extra_bytes: int = 0
+    high_bits: int = 0
 
     @property
     def chunk_bytes(self) -> int:
         """Bytes of one chunk."""
-        values = CHUNK_ROWS * CHUNK_DEPTH * self.bits // 8
+        values = CHUNK_ROWS * CHUNK_DEPTH * (self.bits + self.high_bits) // 8
         groups = CHUNK_DEPTH // self.group
         return values + CHUNK_ROWS * (groups * self.entry_bytes + self.extra_bytes)
 
@@ -44,8 +48,15 @@ FORMATS = {
         Format("q4_k", native.Q4_K, 4, 32, 2, 4),
         Format("w8_g128", native.W8_G128, 8, 128, 2),
         Format("w8_g32", native.W8_G32, 8, 32, 2),
+        Format("q5_k", native.Q5_K, 4, 32, 2, 4, high_bits=1),
+        Format("q6_k", native.Q6_K, 4, 16, 1, 2, high_bits=2),
+        Format("iq4_xs", native.IQ4_XS, 4, 32, 1, 2),
+        Format("mxfp4", native.MXFP4, 4, 32, 1),
     )
 }
+"""The packed formats by name; ``csrc/formats.cuh`` says what each holds."""
+
+BY_NUMBER = {item.number: item for item in FORMATS.values()}
 
 
 def padded(count: int, multiple: int) -> int:
@@ -84,6 +95,19 @@ def pack_values(q: torch.Tensor, bits: int) -> torch.Tensor:
     return x.reshape(blocks, steps, -1)
 
 
+def pack_high(q: torch.Tensor, bits: int) -> torch.Tensor:
+    """Pack the bits above the low four of ``(N, K)`` uint8 values: ``bits`` (1 or 2) of each."""
+    rows, depth = padded(q.shape[0], CHUNK_ROWS), padded(q.shape[1], CHUNK_DEPTH)
+    blocks, steps = rows // CHUNK_ROWS, depth // CHUNK_DEPTH
+    per_word = 8 // bits  # 8-bit words whose high bits share a word
+    # block, tile, half, g | step, word, place in it (k step and upper together), t, odd
+    x = (_pad(q, rows, depth) >> 4).view(blocks, 4, 2, 8, steps, 16 // per_word, per_word, 4, 2)
+    # block, step, tile, g, t, word, byte (odd, half), place
+    x = x.permute(0, 4, 1, 3, 7, 5, 8, 2, 6)
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=q.device)
+    return (x << shifts).sum(-1, dtype=torch.uint8).reshape(blocks, steps, -1)
+
+
 def unpack_values(packed: torch.Tensor, bits: int) -> torch.Tensor:
     """Invert :func:`pack_values`; the result keeps the padding."""
     blocks, steps = packed.shape[:2]
@@ -97,15 +121,15 @@ def unpack_values(packed: torch.Tensor, bits: int) -> torch.Tensor:
     return x.reshape(blocks * CHUNK_ROWS, steps * CHUNK_DEPTH)
 
 
-def pack_entries(entries: torch.Tensor, out_features: int, in_features: int) -> torch.Tensor:
+def pack_entries(entries: torch.Tensor, in_features: int, group: int) -> torch.Tensor:
     """Pack per-group entries ``(N, groups, bytes)`` uint8 to ``(blocks, steps, bytes)``.
 
-    ``groups`` covers ``in_features`` in equal parts; rows and groups are padded with zeros.
+    A group is ``group`` values of the row's ``in_features``; rows and groups are padded with zeros,
+    so that padding multiplies to zero.
     """
     rows, groups, size = entries.shape
-    steps = padded(in_features, CHUNK_DEPTH) // CHUNK_DEPTH
-    per_chunk = max(1, round(groups * CHUNK_DEPTH / in_features))
-    blocks = padded(out_features, CHUNK_ROWS) // CHUNK_ROWS
+    steps, per_chunk = padded(in_features, CHUNK_DEPTH) // CHUNK_DEPTH, CHUNK_DEPTH // group
+    blocks = padded(rows, CHUNK_ROWS) // CHUNK_ROWS
     full = entries.new_zeros((blocks * CHUNK_ROWS, steps * per_chunk, size))
     full[:rows, :groups] = entries
     # block, tile, half, g, step, group, byte -> block, step, tile, group, g, half, byte

@@ -17,6 +17,7 @@ namespace large {
 constexpr int kConsumers = 256;
 constexpr int kRows = 128;
 constexpr int kMaxStages = 6;
+constexpr int kMostShared = 227 * 1024;  // of a block on 9.0
 constexpr uint32_t kNoRow = 0xFFFFFFFFu;
 // Stages a producer keeps in flight before it reports one. With the one being multiplied and the
 // one whose operands are prepared, that takes three stages at least.
@@ -318,8 +319,10 @@ int by_tokens(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream)
         case 128:
             return launch<T, kFormat, 128>(p, facts, stream);
         case 256:
-            // Three stages must fit, which wide chunks do not allow.
-            if constexpr (!Chunk<kFormat>::wide) return launch<T, kFormat, 256>(p, facts, stream);
+            // Three stages must fit, which the chunks of more than 4 bits do not allow.
+            if constexpr (3 * Stage<kFormat, 256>::bytes + 1024 <= kMostShared) {
+                return launch<T, kFormat, 256>(p, facts, stream);
+            }
             return launch<T, kFormat, 128>(p, facts, stream);
         default:
             return KT_BAD_TILE;

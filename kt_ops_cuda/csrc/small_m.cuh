@@ -402,7 +402,10 @@ inline void choose(kt_matmul& p, const DeviceFacts& facts, bool tuned) {
         if (p.tile_tokens == 32) warps = 4;
     }
     while (split > 1 && split * warps > steps) split /= 2;
-    if (warps == 8 && steps < 8 && (tuned || p.tile_tokens == 8)) warps = 4;
+    if (warps == 8 && steps < 8 && (tuned || p.tile_tokens == 8)) {
+        warps = 4;
+        stages = 2;
+    }
     if (facts.capability < 90) split = 1;
     if (p.warps == 0) p.warps = warps;
     if (p.stages == 0) p.stages = stages;

@@ -18,12 +18,12 @@ from kt_ops_cuda import native, ops
 pytestmark = pytest.mark.gpu
 
 # Products are exact and sums float32 up to 16 tokens; from 33 on each weight is rounded to the
-# activations' dtype first, which Q4_K's offsets (as large as the weights) can double.
+# activations' dtype first, and so are scale and offset, which for a small weight between two large terms counts twice.
 BOUND = {
     (torch.float16, "mma"): 4e-4,
     (torch.bfloat16, "mma"): 2.6e-3,
     (torch.float16, "wgmma"): 8e-4,
-    (torch.bfloat16, "wgmma"): 6e-3,
+    (torch.bfloat16, "wgmma"): 1e-2,
 }
 STORED = {
     "w4_g32_offset": "Q4_1",
@@ -38,15 +38,15 @@ QUANTISED = {"w4_g128": (4, True), "w4_g128_offset": (4, False), "w8_g128": (8, 
 SHAPES = [(64, 128), (200, 1024), (1000, 4352)]
 VARIANTS = [
     (tile, rows, warps, split, tokens)
-    for tile, tokens in ((8, (1, 5, 8)), (16, (9, 40)), (32, (17, 70)))
+    for tile, counts in ((8, (1, 5, 8)), (16, (9, 40)), (32, (17, 70)))
     for rows, warps in ((64, 4), (64, 8), (128, 4))
     for split in (1, 2, 8)
-    for tokens in tokens
+    for tokens in counts
 ] + [
     (tile, 0, 0, split, tokens)
-    for tile, tokens in ((64, (33, 64, 70)), (128, (65, 300)), (256, (257, 511)))
+    for tile, counts in ((64, (33, 64, 70)), (128, (65, 300)), (256, (257, 511)))
     for split in (1, 2, 8)
-    for tokens in tokens
+    for tokens in counts
 ]
 
 

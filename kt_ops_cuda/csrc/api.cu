@@ -122,7 +122,14 @@ int kt_matmul_run(const kt_matmul* arguments, void* stream) {
     const int error = kt::device_facts(p.device, &facts);
     if (error != 0) return error;
     if (facts.capability < 80) return KT_NO_CODE;
-    if (p.tile_tokens == 0) p.tile_tokens = kt_matmul_tile(p.tokens, p.device);
+    if (p.tile_tokens == 0) {
+        p.tile_tokens = kt_matmul_tile(p.tokens, p.device);
+        // Tiles of 256 gain once there are enough of them to fill the device.
+        const int64_t pairs = (p.out_features + 127) / 128;
+        if (p.tile_tokens == 256 && pairs * ((p.tokens + 255) / 256) * 2 <= facts.multiprocessors) {
+            p.tile_tokens = 128;
+        }
+    }
     if (p.dtype != KT_F16 && p.dtype != KT_BF16) return KT_BAD_DTYPE;
     const bool half = p.dtype == KT_F16;
     const auto queue = static_cast<cudaStream_t>(stream);

@@ -84,6 +84,7 @@ typedef struct kt_matmul {
     int32_t rows;        /* output rows of a block, mma only: 64 or 128; 0: chosen */
     int32_t warps;       /* of a block, mma only: 4 or 8; 0: chosen */
     int32_t device;
+    int32_t early;     /* 1: tiles and ids were complete before the previous kernel could start */
     int32_t dependent; /* 1: may start before the previous kernel of the stream has ended */
 } kt_matmul;
 

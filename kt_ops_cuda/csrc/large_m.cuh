@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
     using C = Chunk<kFormat>;
     using S = Stage<kFormat, kTokens>;
     constexpr int kProducers = Shape<kTokens>::producers;
+    constexpr int kFinishers = kTokens == 256 ? kConsumers : Shape<kTokens>::threads;
 
     extern __shared__ uint8_t unaligned[];
     __shared__ uint64_t full[kMaxStages];
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
     const int row_pair = blockIdx.x >> split_shift;
     const int stages = p.stages;
 
-    const bool grouped = is_grouped(p);
+    const bool grouped = waits_for_groups(p);
     if (grouped) wait_for_previous_kernel();
     const Tile tile = block_tile(p, blockIdx.y, kTokens);
     if (tile.count == 0) return;
@@ -159,6 +160,7 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
                 barrier_arrive(smem_address(&full[step % stages]));
             }
         }
+        if constexpr (kFinishers == kConsumers) return;
     } else {
         if constexpr (kTokens == 256) take_registers<224>();
         using P = typename Pair<T>::type;
@@ -237,8 +239,7 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
             parity = next_parity;
         }
 
-        // Every stage has been read once all consumers are here; the sums take their place. The
-        // producers are done and gone, and an exited thread holds up no barrier of the cluster.
+        // Every stage has been read once all consumers are here; the sums take their place.
         consumers_sync<kConsumers>();
         float* partial = reinterpret_cast<float*>(smem);
         const int own_row = warp * 16 + g;
@@ -250,37 +251,67 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
                 partial[token * kRedStride + own_row + (c >> 1) * 8] = sum[n * 4 + c];
             }
         }
-        if (split == 1) {
-            consumers_sync<kConsumers>();
-        } else {
-            cluster_sync();
-        }
-        // Each block of the cluster finishes an equal share of the units.
-        const int shift = units_shift<kRows>(p);
-        const int units = tile.count << shift;
-        const bool gated = p.activation != KT_NONE;
-        const uint32_t partial_at = smem_address(partial);
-        auto cluster_sum = [&](int at) {
-            if (split == 1) return *reinterpret_cast<const float4*>(partial + at);
-            float4 v = cluster_load(partial_at + at * 4, 0);
-            for (int r = 1; r < split; ++r) add(v, cluster_load(partial_at + at * 4, r));
-            return v;
-        };
-        for (int i = (units * rank >> split_shift) + threadIdx.x;
-             i < units * (rank + 1) >> split_shift; i += kConsumers) {
-            const int token = i >> shift;
-            const int row = unit_row(p, i & ((1 << shift) - 1));
-            const Unit unit = {cluster_sum(token * kRedStride + row),
-                               gated ? cluster_sum(token * kRedStride + row + 32)
-                                     : make_float4(0, 0, 0, 0)};
-            write_unit<T>(p, tile, token, row_pair * kRows + row, unit);
-        }
-        if (split > 1) {  // no block may leave while another reads its sums
-            cluster_arrive_relaxed();
-            cluster_wait();
-        }
+    }
+    // Producers help to finish, unless they gave their registers away and are gone; an exited thread
+    // holds up no barrier of the cluster.
+    if (split > 1) {
+        cluster_sync();
+    } else if constexpr (kFinishers == kConsumers) {
+        consumers_sync<kConsumers>();
+    } else {
+        __syncthreads();
+    }
+    // Each block of the cluster finishes an equal share of the units.
+    const float* partial = reinterpret_cast<const float*>(smem);
+    const int shift = units_shift<kRows>(p);
+    const int units = tile.count << shift;
+    const bool gated = p.activation != KT_NONE;
+    const uint32_t partial_at = smem_address(partial);
+    auto cluster_sum = [&](int at) {
+        if (split == 1) return *reinterpret_cast<const float4*>(partial + at);
+        float4 v = cluster_load(partial_at + at * 4, 0);
+        for (int r = 1; r < split; ++r) add(v, cluster_load(partial_at + at * 4, r));
+        return v;
+    };
+    for (int i = (units * rank >> split_shift) + threadIdx.x; i < units * (rank + 1) >> split_shift;
+         i += kFinishers) {
+        const int token = i >> shift;
+        const int row = unit_row(p, i & ((1 << shift) - 1));
+        const Unit unit = {cluster_sum(token * kRedStride + row),
+                           gated ? cluster_sum(token * kRedStride + row + 32)
+                                 : make_float4(0, 0, 0, 0)};
+        write_unit<T>(p, tile, token, row_pair * kRows + row, unit);
+    }
+    if (split > 1) {  // no block may leave while another reads its sums
+        cluster_arrive_relaxed();
+        cluster_wait();
     }
 #endif
+}
+
+// How many blocks share a tile along K, measured on an H200 (benchmarks/cuda/NOTES.md). One wave of
+// blocks is worth most; clusters of 4 and 8 leave places empty, since a cluster stays within one GPC.
+inline int choose_split(int64_t blocks, int steps, int per_unit, const DeviceFacts& facts) {
+    const int units = facts.multiprocessors;
+    int split = 1;
+    if (per_unit == 1) {
+        if (blocks * 4 <= units / 2) {
+            split = 4;
+        } else if (blocks * 2 <= units || (blocks > units && blocks * 2 <= 3 * units)) {
+            split = 2;
+        }
+    } else if (blocks > 4 * units) {
+        split = 1;
+    } else if (blocks > units) {
+        split = steps >= 56 ? 4 : 2;
+    } else {
+        while (split < 8 && blocks * split * 2 <= 2 * units &&
+               (steps >= 14 * split || blocks * split < units - units / 8)) {
+            split *= 2;
+        }
+    }
+    while (split > 1 && split * 2 > steps) split /= 2;
+    return split;
 }
 
 template <typename T, int kFormat, int kTokens>
@@ -291,14 +322,7 @@ int launch(const kt_matmul& arguments, const DeviceFacts& facts, cudaStream_t st
     const int row_pairs = (p.out_features + kRows - 1) / kRows;
     const int tiles = p.max_tiles > 0 ? p.max_tiles : (p.tokens + kTokens - 1) / kTokens;
     constexpr int per_unit = Shape<kTokens>::blocks;
-    if (p.split == 0) {
-        p.split = 1;
-        while (p.split < 8 && p.split * 4 <= steps &&
-               static_cast<int64_t>(row_pairs) * tiles * p.split * 2 <=
-                   per_unit * facts.multiprocessors) {
-            p.split *= 2;
-        }
-    }
+    if (p.split == 0) p.split = choose_split(row_pairs * static_cast<int64_t>(tiles), steps, per_unit, facts);
     if (p.stages == 0) p.stages = 4;
     const int most = facts.shared_bytes / per_unit - 4096;
     while (p.stages > 3 && p.stages * S::bytes + 1024 > most) --p.stages;

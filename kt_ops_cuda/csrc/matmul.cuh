@@ -12,9 +12,10 @@ struct Tile {
     int count;
 };
 
-// Whether the rows are grouped by expert, so that even the weights' place comes from a kernel before.
-__device__ __forceinline__ bool is_grouped(const kt_matmul& p) {
-    return p.tiles != nullptr || p.ids != nullptr;
+// Whether even the weights' place comes from the kernel before: rows are grouped by expert, and the
+// groups are that kernel's own work.
+__device__ __forceinline__ bool waits_for_groups(const kt_matmul& p) {
+    return (p.tiles != nullptr || p.ids != nullptr) && p.early == 0;
 }
 
 // The tile of this block, or count 0 when there is nothing to do.

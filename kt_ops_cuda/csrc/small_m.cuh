@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kWarps * 32) small_m(const __grid_constant__ k
     const uint32_t received_barrier_at = smem_address(&received_barrier);
 
     // Grouped launches learn their weights from the kernel before.
-    const bool grouped = is_grouped(p);
+    const bool grouped = waits_for_groups(p);
     if (grouped) wait_for_previous_kernel();
     const Tile tile = block_tile(p, blockIdx.y, kTokens);
     if (tile.count == 0) return;  // the whole cluster: its blocks differ in blockIdx.x only
@@ -396,13 +396,19 @@ inline void choose(kt_matmul& p, const DeviceFacts& facts, bool tuned) {
             }
         }
     }
+    if (blocks > 8 * units) {
+        // Many waves: small blocks, so that several share a multiprocessor and hide each other's ends.
+        warps = 4;
+        stages = 2;
+        rows = 64;
+        split = 1;
+    }
     if (!tuned) {
         stages = 2;
-        if (p.tile_tokens == 16) warps = 8;
         if (p.tile_tokens == 32) warps = 4;
     }
     while (split > 1 && split * warps > steps) split /= 2;
-    if (warps == 8 && steps < 8 && (tuned || p.tile_tokens == 8)) {
+    if (warps == 8 && steps < 8) {
         warps = 4;
         stages = 2;
     }
@@ -424,11 +430,11 @@ int by_shape(const kt_matmul& arguments, const DeviceFacts& facts, cudaStream_t 
         return launch<T, kFormat, tokens, chunks, w, s>(p, facts, stream);
     KT_CASE(1, 1, 4, 2)
     KT_CASE(1, 1, 8, 2)
+    KT_CASE(2, 1, 4, 2)
     KT_CASE(2, 1, 8, 2)
     KT_CASE(4, 1, 4, 2)
     if constexpr (kTuned) {
         KT_CASE(1, 1, 8, 3)
-        KT_CASE(2, 1, 4, 2)
         KT_CASE(2, 2, 4, 2)
         KT_CASE(4, 1, 8, 2)
     }

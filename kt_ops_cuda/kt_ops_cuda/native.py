@@ -57,6 +57,7 @@ class Matmul(ctypes.Structure):
         ("rows", ctypes.c_int32),
         ("warps", ctypes.c_int32),
         ("device", ctypes.c_int32),
+        ("early", ctypes.c_int32),
         ("dependent", ctypes.c_int32),
     )
 

@@ -217,6 +217,8 @@ def _experts(
             call.max_tiles, call.tile_tokens = most, tile
         first.rows_in = route.rows_in
         combine.position = route.position
+    # The routes were complete before `first` could start, so `second` may fetch weights beside it.
+    second.early = 1
     _run(first, stream)
     _run(second, stream)
     combine.rows, combine.weights, combine.ids = rows.data_ptr(), scores.data_ptr(), ids.data_ptr()

@@ -16,12 +16,7 @@ namespace large {
 
 constexpr int kConsumers = 256;
 constexpr int kRows = 128;
-constexpr int kMaxStages = 6;
 constexpr int kMostShared = 227 * 1024;  // of a block on 9.0
-constexpr uint32_t kNoRow = 0xFFFFFFFFu;
-// Stages a producer keeps in flight before it reports one. With the one being multiplied and the
-// one whose operands are prepared, that takes three stages at least.
-constexpr int kLag = 1;
 constexpr int kRedStride = kRows + 4;       // floats
 
 // Producer warps: with 32 or 64 tokens two blocks share a multiprocessor and its registers.
@@ -37,6 +32,12 @@ struct Stage {
     static constexpr int x_half = kTokens * 128;  // kTokens rows of 64 values
     static constexpr int x_bytes = 2 * x_half;
     static constexpr int bytes = (x_bytes + 2 * Chunk<kFormat>::bytes + 1023) / 1024 * 1024;
+    // As many as fit beside another block, each of which costs a further kilobyte, and 1 for alignment.
+    static constexpr int room = (kMostShared + 1024) / Shape<kTokens>::blocks - 3 * 1024;
+    static constexpr int count = room / bytes < 5 ? room / bytes : 5;
+    // Stages a producer keeps in flight before it reports one; one more is being multiplied, and one
+    // has its operands prepared.
+    static constexpr int lag = count >= 4 ? 2 : 1;
 };
 
 template <typename T, int kFormat, int kTokens>
@@ -49,8 +50,8 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
     constexpr int kFinishers = kTokens == 256 ? kConsumers : Shape<kTokens>::threads;
 
     extern __shared__ uint8_t unaligned[];
-    __shared__ uint64_t full[kMaxStages];
-    __shared__ uint64_t empty[kMaxStages];
+    __shared__ uint64_t full[S::count];
+    __shared__ uint64_t empty[S::count];
     uint8_t* smem = unaligned + ((1024 - (smem_address(unaligned) & 1023)) & 1023);
 
     const int warp = threadIdx.x / 32;
@@ -59,7 +60,9 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
     const int split_shift = __ffs(split) - 1;  // a power of two
     const int rank = blockIdx.x & (split - 1);
     const int row_pair = blockIdx.x >> split_shift;
-    const int stages = p.stages;
+    constexpr int stages = S::count;
+    constexpr int kLag = S::lag;
+    static_assert(stages >= kLag + 2, "a producer would wait for itself");
 
     const bool grouped = waits_for_groups(p);
     if (grouped) wait_for_previous_kernel();
@@ -67,6 +70,7 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
     if (tile.count == 0) return;
 
     if (threadIdx.x == 0) {
+#pragma unroll
         for (int s = 0; s < stages; ++s) {
             barrier_init(smem_address(&full[s]), kProducers + 1);
             barrier_init(smem_address(&empty[s]), kConsumers / 32);
@@ -105,16 +109,18 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
         const int piece = lane % 16;  // 16 bytes of a row's 256
         const int row0 = producer * 2 + lane / 16;
         constexpr int kRowStep = 2 * kProducers;
-        // Where each of this lane's rows starts, in units of 16 bytes; rows behind the tile's last
-        // read row 0 and are filled with zeros.
+        // Where each of this lane's rows starts, in units of 16 bytes. Behind the tile's last row the
+        // first is read again: what comes of it is in columns that nobody writes out.
+        const uint32_t x_stride = static_cast<uint32_t>(p.x_stride / 8);
+        const int base_row = first_row(p, tile);
         uint32_t offset[kTokens / kRowStep];
 #pragma unroll
         for (int i = 0; i < kTokens / kRowStep; ++i) {
             const int row = row0 + i * kRowStep;
-            const bool real = row < tile.count;
-            offset[i] = real ? static_cast<uint32_t>(source_row(p, tile.start + row)) *
-                                       static_cast<uint32_t>(p.x_stride / 8) + piece
-                             : kNoRow;
+            const int token = row < tile.count ? row : 0;
+            offset[i] = (p.rows_in == nullptr ? base_row + token : p.rows_in[tile.start + token]) *
+                            x_stride +
+                        piece;
         }
         const uint32_t half_at = piece / 8 * S::x_half + row0 * 128;
         constexpr int kPatterns = 8 / kRowStep;  // rows of a lane repeat modulo 8
@@ -135,9 +141,8 @@ __global__ void __launch_bounds__(Shape<kTokens>::threads, Shape<kTokens>::block
             const uint4* x = static_cast<const uint4*>(p.x) + (inside ? depth / 8 : 0);
 #pragma unroll
             for (int i = 0; i < kTokens / kRowStep; ++i) {
-                const bool real = offset[i] != kNoRow;
-                copy_16(base + swizzled[i % kPatterns] + i * kRowStep * 128,
-                        x + (real ? offset[i] : 0), inside && real ? 16 : 0);
+                copy_16(base + swizzled[i % kPatterns] + i * kRowStep * 128, x + offset[i],
+                        inside ? 16 : 0);
             }
             copy_commit();
             if (step >= kLag) {
@@ -323,11 +328,8 @@ int launch(const kt_matmul& arguments, const DeviceFacts& facts, cudaStream_t st
     const int tiles = p.max_tiles > 0 ? p.max_tiles : (p.tokens + kTokens - 1) / kTokens;
     constexpr int per_unit = Shape<kTokens>::blocks;
     if (p.split == 0) p.split = choose_split(row_pairs * static_cast<int64_t>(tiles), steps, per_unit, facts);
-    if (p.stages == 0) p.stages = 4;
-    const int most = facts.shared_bytes / per_unit - 4096;
-    while (p.stages > 3 && p.stages * S::bytes + 1024 > most) --p.stages;
-    if (p.stages > kMaxStages || p.stages < 3 || p.split > 8 || (p.split & (p.split - 1)) != 0) return KT_BAD_TILE;
-    int shared = p.stages * S::bytes;
+    if (p.split > 8 || (p.split & (p.split - 1)) != 0) return KT_BAD_TILE;
+    int shared = S::count * S::bytes;
     const int sums = kTokens * kRedStride * 4;
     if (shared < sums) shared = sums;
     return launch_kernel(large_m<T, kFormat, kTokens>, dim3(row_pairs * p.split, tiles),
@@ -344,7 +346,7 @@ int by_tokens(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream)
             return launch<T, kFormat, 128>(p, facts, stream);
         case 256:
             // Three stages must fit, which the chunks of more than 4 bits do not allow.
-            if constexpr (3 * Stage<kFormat, 256>::bytes + 1024 <= kMostShared) {
+            if constexpr (Stage<kFormat, 256>::count >= 3) {
                 return launch<T, kFormat, 256>(p, facts, stream);
             }
             return launch<T, kFormat, 128>(p, facts, stream);

@@ -34,9 +34,11 @@ __device__ __forceinline__ Tile block_tile(const kt_matmul& p, int index, int to
     return {0, start, left < tokens_per_tile ? left : tokens_per_tile};
 }
 
-__device__ __forceinline__ int source_row(const kt_matmul& p, int position) {
-    if (p.ids_per_token > 0) return position / p.ids_per_token;
-    return p.rows_in == nullptr ? position : p.rows_in[position];
+constexpr uint32_t kNoRow = 0xFFFFFFFFu;
+
+// Row of x for a tile's first token; the others follow unless `rows_in` names each.
+__device__ __forceinline__ int first_row(const kt_matmul& p, const Tile& tile) {
+    return p.ids_per_token > 0 ? tile.start / p.ids_per_token : tile.start;
 }
 
 __device__ __forceinline__ int target_row(const kt_matmul& p, int position) {

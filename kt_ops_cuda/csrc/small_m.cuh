@@ -132,18 +132,26 @@ __global__ void __launch_bounds__(kWarps * 32) small_m(const __grid_constant__ k
                 make_uint4(0, 0, 0, 0);
         }
     }
-    if (!grouped) wait_for_previous_kernel();
-
-    // A lane brings 16 bytes of every second token's row.
+    // A lane brings 16 bytes of every second token's row. Where rows follow one another, all this is
+    // known before the wait, behind which every instruction counts.
     const int piece = lane % 16;
-    uint32_t x_offset[kTokenTiles * 4];  // in units of 16 bytes
+    const int base_row = first_row(p, tile);
+    const uint32_t x_stride = static_cast<uint32_t>(p.x_stride / 8);  // in units of 16 bytes
+    uint32_t x_offset[kTokenTiles * 4];
 #pragma unroll
     for (int j = 0; j < kTokenTiles * 4; ++j) {
         const int token = j * 2 + lane / 16;
-        x_offset[j] = token < tile.count
-                          ? static_cast<uint32_t>(source_row(p, tile.start + token)) *
-                                    static_cast<uint32_t>(p.x_stride / 8) + piece
-                          : 0xFFFFFFFFu;
+        x_offset[j] = token < tile.count ? (base_row + token) * x_stride + piece : kNoRow;
+    }
+    if (!grouped) wait_for_previous_kernel();
+    if (p.rows_in != nullptr) {
+#pragma unroll
+        for (int j = 0; j < kTokenTiles * 4; ++j) {
+            const int token = j * 2 + lane / 16;
+            if (token < tile.count) {
+                x_offset[j] = p.rows_in[tile.start + token] * x_stride + piece;
+            }
+        }
     }
     auto fetch_x = [&](int step, int s) {
         const uint32_t target = ring_at + s * kStage + kXAt + lane / 16 * kXPitch + piece * 16;
@@ -152,7 +160,7 @@ __global__ void __launch_bounds__(kWarps * 32) small_m(const __grid_constant__ k
         const uint4* base = static_cast<const uint4*>(p.x) + (inside ? depth / 8 : 0);
 #pragma unroll
         for (int j = 0; j < kTokenTiles * 4; ++j) {
-            if (x_offset[j] != 0xFFFFFFFFu) {
+            if (x_offset[j] != kNoRow) {
                 copy_16(target + j * 2 * kXPitch, base + x_offset[j], inside ? 16 : 0);
             }
         }

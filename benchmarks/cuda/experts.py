@@ -8,12 +8,13 @@ Layers rotate, and experts are drawn at random for each, so weights come from me
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import torch
 from common import Floor, copies, microseconds
+from kt_ops_cuda.layout import FORMATS, packed_bytes
 
 from kt_ops_cuda import native, ops
-from kt_ops_cuda.layout import FORMATS, packed_bytes
 
 EXPERTS, HIDDEN, WIDTH, TOP_K = 128, 2048, 768, 8
 
@@ -33,6 +34,8 @@ def main():
     ]
     print(f"gate, up {first.name}, down {second.name}")
     print("tokens  ours us  floor us  ratio  experts   dense bf16 us  of that")
+    run = ops.experts
+    fixed = (first.number, second.number, EXPERTS, WIDTH, native.SILU, 1.702, 7.0)
     bad = torch.zeros(1, dtype=torch.int32, device="cuda")
     for tokens in (1, 2, 4, 8, 16, 32, 128, 512, 2048, 4096):
         x = torch.randn(tokens, HIDDEN, device="cuda", dtype=torch.bfloat16)
@@ -42,12 +45,7 @@ def main():
                 scores = torch.rand(tokens, EXPERTS, device="cuda")
                 weights, ids = scores.topk(TOP_K, dim=-1)
                 used.append(ids.unique().numel())
-                calls.append(
-                    lambda layer=layer, ids=ids, weights=weights: ops.experts(
-                        x, ids, weights, *layer, None, None, bad, first.number, second.number,
-                        EXPERTS, WIDTH, native.SILU, 1.702, 7.0,
-                    )
-                )  # fmt: skip
+                calls.append(partial(run, x, ids, weights, *layer, None, None, bad, *fixed))
         ours = microseconds(calls)
         experts = sum(used) / len(used)
         work = 2.0 * tokens * TOP_K * 3 * HIDDEN * WIDTH
@@ -57,7 +55,7 @@ def main():
         a = torch.randn(pairs, HIDDEN, device="cuda", dtype=torch.bfloat16)
         w = torch.randn(HIDDEN, 3 * WIDTH, device="cuda", dtype=torch.bfloat16)
         out = torch.empty(pairs, 3 * WIDTH, device="cuda", dtype=torch.bfloat16)
-        dense = microseconds([lambda: torch.mm(a, w, out=out)] * 8)
+        dense = microseconds([partial(torch.mm, a, w, out=out)] * 8)
         print(
             f"{tokens:6d} {ours:8.1f} {least:9.1f} {ours / least:6.2f} {experts:8.1f}"
             f" {dense:15.1f} {dense / ours:8.0%}",

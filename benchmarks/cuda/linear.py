@@ -8,12 +8,13 @@ Weights rotate through more copies than the L2 cache holds, so every call reads 
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import torch
 from common import Floor, copies, microseconds
+from kt_ops_cuda.layout import FORMATS, packed_bytes
 
 from kt_ops_cuda import ops
-from kt_ops_cuda.layout import FORMATS, packed_bytes
 
 SHAPES = ((7168, 2048), (2048, 7168), (4096, 4096), (4096, 14336), (14336, 4096), (7168, 18432))
 TOKENS = (1, 4, 8, 16, 32, 64, 128, 512, 2048)
@@ -40,8 +41,8 @@ def row(fmt, columns, rows, tokens_list, floor):
     for tokens in tokens_list:
         x = torch.randn(tokens, columns, device="cuda", dtype=torch.float16)
         y = torch.empty(tokens, rows, device="cuda", dtype=torch.float16)
-        ours = microseconds([lambda w=w: ops.linear(x, w, None, fmt.number, rows) for w in weights])
-        peer = microseconds([lambda w=w: torch.mm(x, w.T, out=y) for w in dense])
+        ours = microseconds([partial(ops.linear, x, w, None, fmt.number, rows) for w in weights])
+        peer = microseconds([partial(torch.mm, x, w.T, out=y) for w in dense])
         least = floor.of(size + x.nbytes + y.nbytes, 2.0 * tokens * rows * columns)
         marlin = MARLIN[columns, rows].get(tokens) if fmt.name == "w4_g128" else None
         beside = f"{marlin:7.1f} {marlin / ours:6.2f}x" if marlin else " " * 15

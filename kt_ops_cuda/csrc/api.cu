@@ -124,6 +124,10 @@ int kt_matmul_run(const kt_matmul* arguments, void* stream) {
     if (facts.capability < 80) return KT_NO_CODE;
     if (p.tile_tokens == 0) {
         p.tile_tokens = kt_matmul_tile(p.tokens, p.device);
+        // Making operands costs these formats so much that it pays to make them for 64 at once.
+        const bool slow = p.format == KT_Q5_K || p.format == KT_Q6_K || p.format == KT_IQ4_XS ||
+                          p.format == KT_MXFP4;
+        if (p.tile_tokens == 32 && slow && facts.capability == 90) p.tile_tokens = 64;
         // Tiles of 256 gain once there are enough of them to fill the device.
         const int64_t pairs = (p.out_features + 127) / 128;
         if (p.tile_tokens == 256 && pairs * ((p.tokens + 255) / 256) * 2 <= facts.multiprocessors) {

@@ -56,8 +56,6 @@ FORMATS = {
 }
 """The packed formats by name; ``csrc/formats.cuh`` says what each holds."""
 
-BY_NUMBER = {item.number: item for item in FORMATS.values()}
-
 
 def padded(count: int, multiple: int) -> int:
     """Round ``count`` up to a multiple."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kt_ops_cuda import native, refuse
-from kt_ops_cuda.layout import BY_NUMBER, padded
+from kt_ops_cuda.layout import padded
 
 _DTYPES = {torch.float16: native.F16, torch.bfloat16: native.BF16, torch.float32: native.F32}
 
@@ -118,13 +118,14 @@ DIRECT_PAIRS = 32
 """Up to so many (token, expert) pairs, each is a tile of its own and nothing is sorted."""
 
 
-def tile_tokens(pairs: int, experts: int) -> int:
-    """Tokens of a tile: a little more than an expert gets on average."""
+def tile_tokens(pairs: int, experts: int, hopper: bool) -> int:
+    """Tokens of a tile, by what an expert gets on average (measured: benchmarks/cuda/NOTES.md)."""
     average = pairs / experts
-    for tile, most in ((8, 6), (16, 14), (32, 28), (64, 80)):
-        if average <= most:
-            return tile
-    return 128
+    if average <= 7:
+        return 8
+    if average <= 16 or not hopper:
+        return 16
+    return 64 if average <= 160 else 128
 
 
 def _experts(
@@ -195,11 +196,8 @@ def _experts(
             call.ids, call.max_tiles, call.tile_tokens = ids.data_ptr(), pairs, 8
         first.ids_per_token = top_k
     else:
-        tile = tile_tokens(pairs, experts)
-        if BY_NUMBER[gate_up_format].bits == 8 and tile == 32:
-            tile = 16
-        if torch.cuda.get_device_capability(x.device) != (9, 0):
-            tile = min(tile, 32)
+        hopper = torch.cuda.get_device_capability(x.device) == (9, 0)
+        tile = tile_tokens(pairs, experts, hopper)
         most = min(pairs, experts + pairs // tile)
         # tiles (4 each, 16-byte aligned), rows, positions, count
         scratch = torch.empty(most * 4 + 2 * pairs + 1, dtype=torch.int32, device=x.device)

@@ -18,7 +18,8 @@ from kt_ops_cuda import native, ops
 pytestmark = pytest.mark.gpu
 
 # Products are exact and sums float32 up to 16 tokens; from 33 on each weight is rounded to the
-# activations' dtype first, and so are scale and offset, which for a small weight between two large terms counts twice.
+# activations' dtype first, and so are scale and offset, which for a small weight between two large
+# terms counts twice.
 BOUND = {
     (torch.float16, "mma"): 4e-4,
     (torch.bfloat16, "mma"): 2.6e-3,

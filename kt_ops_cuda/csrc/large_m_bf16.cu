@@ -1,0 +1,10 @@
+// large_m.cuh for bfloat16 activations; a file of its own so that builds can run side by side.
+#include "large_m.cuh"
+
+namespace kt {
+
+int run_large_m_bf16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream) {
+    return large::by_format<__nv_bfloat16>(p, facts, stream);
+}
+
+}  // namespace kt

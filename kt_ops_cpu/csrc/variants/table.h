@@ -4,12 +4,14 @@
 
 #include "core/kernels.h"
 #include "variants/elementwise.h"
+#include "variants/limits.h"
 #include "variants/x-quantize.h"
 
 /* The entries that are compiled from the same source for every variant. */
 #define KT_TABLE_COMMON                                                                        \
   .x = {[KT_X_Q8_256] = kt_x_q8_256, [KT_X_Q8_32] = kt_x_q8_32, [KT_X_F32] = kt_x_f32},        \
-  .glu = kt_glu, .axpy = kt_axpy, .store = kt_store
+  .glu = kt_glu, .axpy = kt_axpy, .store = kt_store, .read = kt_read, .peak = kt_peak,         \
+  .peak_operations = KT_PEAK_OPERATIONS
 
 #define KT_TABLE_DOT(isa)                                                                      \
   .dot = {[KT_FAMILY_K32] = kt_dot_k32_##isa,                                                  \

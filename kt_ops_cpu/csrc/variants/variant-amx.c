@@ -12,10 +12,16 @@
 #include "variants/table.h"
 
 static const struct kt_kernels table = {KT_TABLE_COMMON,
-                                        KT_TABLE_DOT(amx),
+                                        KT_TABLE_DOT(avx512),
                                         KT_TABLE_PANELS,
                                         .gemv = kt_gemv_avx512,
-                                        .dot_tokens = 2 * KT_AMX_TOKENS,
+                                        .planes = {[KT_FAMILY_K32] = kt_planes_k32,
+                                                   [KT_FAMILY_K32_MIN] = kt_planes_k32_min,
+                                                   [KT_FAMILY_K16] = kt_planes_k16,
+                                                   [KT_FAMILY_K16_MIN] = kt_planes_k16_min},
+                                        .dot_planes = kt_dot_planes_amx,
+                                        .planes_tokens = 16,
+                                        .dot_tokens = 96,
                                         .begin = kt_amx_begin,
                                         .end = kt_amx_end};
 

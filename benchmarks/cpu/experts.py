@@ -58,7 +58,9 @@ class Ours:
         args = self.args
         x = torch.randn(tokens, args.hidden).bfloat16()
         scores = torch.rand(tokens, args.top_k)
-        routes = [torch.rand(tokens, args.experts).argsort(1)[:, : args.top_k] for _ in range(ROUTES)]
+        routes = [
+            torch.rand(tokens, args.experts).argsort(1)[:, : args.top_k] for _ in range(ROUTES)
+        ]
         times = []
         for i in range(repeats + 1):
             start = time.perf_counter()
@@ -81,7 +83,9 @@ class Peer:
             bufsize=1,
         )
         if self.process.stdout.readline().strip() != "ready":
-            raise RuntimeError(f"{PEER.name} {kind} did not start; run it by hand: {self.process.args}")
+            raise RuntimeError(
+                f"{PEER.name} {kind} did not start; run it by hand: {self.process.args}"
+            )
 
     def seconds(self, tokens: int, repeats: int) -> list[float]:
         """Seconds of each of ``repeats`` calls."""
@@ -160,7 +164,9 @@ def text(result: dict[str, Any]) -> list[str]:
             f"{row['gb_per_s']:>7.1f} {row['of_read']:>8.0%}  {against}"
         )
     last = result["rows"][-1]
-    lines.append(f"limits: {last['read_gb_per_s']:.1f} GB/s read, {last['int8_gops']:.0f} GOPS int8")
+    lines.append(
+        f"limits: {last['read_gb_per_s']:.1f} GB/s read, {last['int8_gops']:.0f} GOPS int8"
+    )
     return lines
 
 

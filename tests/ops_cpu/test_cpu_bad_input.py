@@ -96,7 +96,9 @@ def test_rows_that_are_no_whole_blocks(random_packed):
 
 def test_type_that_is_not_served():
     data = np.zeros((8, 54), np.uint8)
-    assert code_of(linear().load, PackedTensor("w", (8, 256), QuantType.TQ1_0, data), None) == "KT513"
+    assert (
+        code_of(linear().load, PackedTensor("w", (8, 256), QuantType.TQ1_0, data), None) == "KT513"
+    )
     info = TensorInfo("blk.0.w", (8, 256), QuantType.TQ1_0, 0, 0)
     assert "TQ1_0" in CpuLinear.check(LinearShape(256, 8), [info], linear().context)[0]
 
@@ -165,8 +167,16 @@ class TestInterface:
             "struct kt_cpu_linear *",
             {
                 "weight": weight,
-                "x": {"data": fields["x"], "row_bytes": fields["x_bytes"], "dtype": fields["x_dtype"]},
-                "y": {"data": fields["y"], "row_bytes": fields["y_bytes"], "dtype": fields["y_dtype"]},
+                "x": {
+                    "data": fields["x"],
+                    "row_bytes": fields["x_bytes"],
+                    "dtype": fields["x_dtype"],
+                },
+                "y": {
+                    "data": fields["y"],
+                    "row_bytes": fields["y_bytes"],
+                    "dtype": fields["y_dtype"],
+                },
                 "tokens": fields["tokens"],
             },
         )

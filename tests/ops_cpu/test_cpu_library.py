@@ -17,9 +17,10 @@ from kt_core.registry.specs import Accepted, Rejected
 
 pytest.importorskip("kt_ops_cpu.formats")
 
-from kt_ops_cpu import library
 from kt_ops_cpu.formats import FORMATS
 from kt_ops_cpu.library import native, set_variant, variant, variant_names
+
+from kt_ops_cpu import library
 
 
 def in_child(code, **environ):
@@ -51,7 +52,12 @@ def test_variants_are_in_order_and_the_best_is_used():
     names = variant_names(native())
     assert names[0] == "c"
     assert names == [name for name in ("c", "avx2", "avx512", "amx") if name in names]
-    assert in_child("import json; from kt_ops_cpu.library import variant; print(json.dumps(variant()))") == names[-1]
+    assert (
+        in_child(
+            "import json; from kt_ops_cpu.library import variant; print(json.dumps(variant()))"
+        )
+        == names[-1]
+    )
 
 
 def test_detection_agrees_with_the_system():
@@ -160,11 +166,11 @@ def test_formats_match_the_native_table():
     from kt_core.weights import LAYOUTS, QuantType
 
     lib = native().lib
-    for type in QuantType:
-        number = LAYOUTS[type].ggml
+    for quant in QuantType:
+        number = LAYOUTS[quant].ggml
         if number is None:
             continue
         block = (lib.kt_cpu_block_values(number), lib.kt_cpu_block_bytes(number))
-        layout = LAYOUTS[type]
-        served = (layout.block_size, layout.block_bytes) if type in FORMATS else (0, 0)
-        assert block == served, type
+        layout = LAYOUTS[quant]
+        served = (layout.block_size, layout.block_bytes) if quant in FORMATS else (0, 0)
+        assert block == served, quant

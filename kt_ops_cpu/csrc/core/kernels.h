@@ -72,6 +72,7 @@ struct kt_kernels {
 extern const struct kt_kernels *const kt_kernels_c;
 extern const struct kt_kernels *const kt_kernels_avx2;
 extern const struct kt_kernels *const kt_kernels_avx512;
+extern const struct kt_kernels *const kt_kernels_avx512_bf16;
 extern const struct kt_kernels *const kt_kernels_amx;
 
 /* Their gemv tables, compiled apart. */

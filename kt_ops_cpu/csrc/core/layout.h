@@ -45,11 +45,12 @@ struct kt_panel {
       float step[KT_PANEL_ROWS];
     };
     float w[KT_STEP][KT_PANEL_ROWS];
+    uint32_t pairs[KT_STEP / 2][KT_PANEL_ROWS]; /* two bfloat16 each */
   };
 } __attribute__((aligned(64)));
 
 static inline int64_t kt_x_block_bytes(enum kt_x_kind kind) {
-  return kind == KT_X_F32 ? (int64_t)sizeof(struct kt_xf32) : (int64_t)sizeof(struct kt_xq8);
+  return kind == KT_X_F32 || kind == KT_X_BF16 ? (int64_t)sizeof(struct kt_xf32) : (int64_t)sizeof(struct kt_xq8);
 }
 
 #endif

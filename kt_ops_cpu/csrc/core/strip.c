@@ -15,9 +15,10 @@ static void prefetch_share(struct kt_ahead ahead, int64_t part, int64_t parts) {
 /* Bring the next step of `rows` rows into the first-level cache: the second-level cache has it already,
  * and 32 short runs of bytes are more than the hardware would foresee. */
 static void prefetch_step(const uint8_t *block, int64_t row_bytes, int rows, int64_t bytes) {
-  for (int r = 0; r < rows; r++, block += row_bytes)
-    for (int64_t at = 0; at < bytes + CACHE_LINE - 1; at += CACHE_LINE)
-      __builtin_prefetch(block + (at < bytes ? at : bytes - 1), 0, 3);
+  for (int r = 0; r < rows; r++, block += row_bytes) {
+    const uint8_t *line = block - (uintptr_t)block % CACHE_LINE;
+    for (; line < block + bytes; line += CACHE_LINE) __builtin_prefetch(line, 0, 3);
+  }
 }
 
 /* Panels are unpacked 16 rows and whole vectors at a time. Where there is less, unpack from a copy that

@@ -2,11 +2,12 @@
  * compiler cannot target it. */
 #include "core/kernels.h"
 
-#if defined(__AMX_INT8__)
+#if defined(__AMX_INT8__) && defined(__AVX512BF16__)
 
 #include "dot/dot-avx512.h"
 
 #include "dot/dot-amx.h"
+#include "dot/dot-bf16.h"
 #include "panels/panel-plain.h"
 #include "panels/panel.h"
 #include "variants/table.h"

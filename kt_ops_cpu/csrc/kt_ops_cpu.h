@@ -198,6 +198,14 @@ struct kt_cpu_experts {
 
 int kt_cpu_experts(const struct kt_cpu_experts *call);
 
+/* --- measuring ------------------------------------------------------------------------------ */
+
+/* What the machine can do with the pool's threads and the current variant: GB/s at which they read
+ * `bytes` of memory (at least 1 MiB; far more than the caches hold, to mean anything), and 10^9 integer
+ * operations per second of the instruction that the vector kernels multiply with (a multiplication and
+ * an addition count as two; 0 for plain C). Best of `runs`. */
+int kt_cpu_measure(int64_t bytes, int32_t runs, double *read_gb_per_s, double *int8_gops);
+
 /* binding: end */
 
 #if defined(__GNUC__)

@@ -6,12 +6,14 @@ native library.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch.nn import functional
 
 from kt_core.operators.kernel import Activation, ExpertsWeights
-from kt_core.weights import PackedTensor, QuantType
+from kt_core.weights import LAYOUTS, PackedTensor, QuantType
 
 
 def dequantize(weight: PackedTensor) -> torch.Tensor:
@@ -33,6 +35,34 @@ def linear(x: torch.Tensor, weight: PackedTensor, bias: torch.Tensor | None) -> 
     return y if bias is None else y + bias.double()
 
 
+Product = Callable[[torch.Tensor, PackedTensor, torch.Tensor | None], torch.Tensor]
+
+
+def rounded(x: torch.Tensor, weight: PackedTensor) -> torch.Tensor:
+    """Round activations as the kernels do before they meet ``weight``, in float64.
+
+    To 8 bits with one scale per 256 values for K-quants and IQ types, per 32 for other block types; to
+    bfloat16 for BF16; not at all for F32 and F16.
+    """
+    size = LAYOUTS[weight.type].block_size
+    if size == 1:
+        return (x.to(torch.bfloat16) if weight.type is QuantType.BF16 else x).double()
+    x = x.float()
+    blocks = functional.pad(x, (0, -x.shape[1] % size)).reshape(len(x), -1, size)
+    most = blocks.abs().amax(2, keepdim=True)
+    inverse = torch.where(most > 0, 127 / most, 0)
+    values = (blocks * inverse).round().double() * (most / 127).double()
+    result: torch.Tensor = values.flatten(1)[:, : x.shape[1]]
+    return result
+
+
+def rounded_linear(
+    x: torch.Tensor, weight: PackedTensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """What the kernels compute but for the rounding of sums: :func:`linear` of :func:`rounded`."""
+    return linear(rounded(x, weight), weight, bias)
+
+
 def gated(gate: torch.Tensor, up: torch.Tensor, activation: Activation) -> torch.Tensor:
     """``act(gate) * up`` in the inputs' dtype."""
     if activation.kind == "silu":
@@ -51,8 +81,9 @@ def experts(
     scores: torch.Tensor,
     weights: ExpertsWeights,
     activation: Activation,
+    product: Product = linear,
 ) -> torch.Tensor:
-    """The weighted sum over each token's experts, token by token, in float64."""
+    """The weighted sum over each token's experts, in float64; ``product`` is how layers multiply."""
     y = torch.zeros(x.shape, dtype=torch.float64)
     for expert in sorted(set(ids.flatten().tolist()) - {-1}):
         token, choice = torch.where(ids == expert)
@@ -61,9 +92,9 @@ def experts(
         def bias(values: torch.Tensor | None, expert: int = expert) -> torch.Tensor | None:
             return None if values is None else values[expert]
 
-        gate = linear(rows, weights.gate[expert], bias(weights.gate_bias))
-        up = linear(rows, weights.up[expert], bias(weights.up_bias))
+        gate = product(rows, weights.gate[expert], bias(weights.gate_bias))
+        up = product(rows, weights.up[expert], bias(weights.up_bias))
         inner = gated(gate, up, activation)
-        out = linear(inner, weights.down[expert], bias(weights.down_bias))
+        out = product(inner, weights.down[expert], bias(weights.down_bias))
         y.index_add_(0, token, out * scores[token, choice, None].double())
     return y

@@ -7,6 +7,7 @@ import torch
 
 from kt_core.errors import KernelError
 from kt_core.operators.kernel import Activation, ExpertsShape, ExpertsWeights, KernelContext
+from kt_core.testing.packed import random_packed
 
 pytest.importorskip("kt_ops_cpu.formats")
 
@@ -20,11 +21,15 @@ VARIANTS = variant_names(native())
 
 SILU = Activation()
 
-TYPICAL_ERROR = 0.02
+TYPICAL_ERROR = 0.05
 """Three products with 8-bit activations each, relative to the norm of the result."""
 
+ROUNDING_ERROR = 4e-3
+"""What is left when the oracle rounds activations as the kernels do: sums in float32 that tip a few
+roundings between the products the other way, and with AMX the weights' own rounding."""
 
-def make_weights(random_packed, types, experts=6, hidden=512, inner=768, bias=False):
+
+def make_weights(types, experts=6, hidden=256, inner=512, bias=False):
     gate, up, down = types
     generator = torch.Generator().manual_seed(7)
 
@@ -32,9 +37,9 @@ def make_weights(random_packed, types, experts=6, hidden=512, inner=768, bias=Fa
         return torch.randn(experts, width, generator=generator) if bias else None
 
     return ExpertsWeights(
-        [random_packed(gate, inner, hidden, 3 * e, 0.002) for e in range(experts)],
-        [random_packed(up, inner, hidden, 3 * e + 1, 0.002) for e in range(experts)],
-        [random_packed(down, hidden, inner, 3 * e + 2, 0.002) for e in range(experts)],
+        [random_packed(gate, (inner, hidden), 3 * e, 0.06) for e in range(experts)],
+        [random_packed(up, (inner, hidden), 3 * e + 1, 0.06) for e in range(experts)],
+        [random_packed(down, (hidden, inner), 3 * e + 2, 0.06) for e in range(experts)],
         values(inner),
         values(inner),
         values(hidden),
@@ -50,7 +55,7 @@ def build(weights, activation=SILU, dtype=torch.float32):
     return kernel
 
 
-def make_call(tokens, hidden=512, experts=6, k=2, seed=0):
+def make_call(tokens, hidden=256, experts=6, k=2, seed=0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(tokens, hidden, generator=generator)
     ids = torch.rand(tokens, experts, generator=generator).argsort(1)[:, :k]
@@ -74,22 +79,27 @@ def relative_error(y, wanted):
     ],
     ids="-".join,
 )
-def test_agrees_with_reference(types, name, random_packed, restore_variant):
+def test_agrees_with_reference(types, name, restore_variant):
     set_variant(name)
-    weights = make_weights(random_packed, types)
+    weights = make_weights(types)
     kernel = build(weights)
-    for tokens in (1, 2, 7, 40):
+    for tokens in (1, 7, 60):
         x, ids, scores = make_call(tokens)
+        y = kernel.forward(x, ids, scores)
         wanted = reference.experts(x, ids, scores, weights, kernel.activation)
-        assert relative_error(kernel.forward(x, ids, scores), wanted) < TYPICAL_ERROR
+        assert relative_error(y, wanted) < TYPICAL_ERROR
+        rounded = reference.experts(
+            x, ids, scores, weights, kernel.activation, reference.rounded_linear
+        )
+        assert relative_error(y, rounded) < ROUNDING_ERROR
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "swiglu_oai"])
-def test_activations_with_biases(kind, name, random_packed, restore_variant):
+def test_activations_with_biases(kind, name, restore_variant):
     """Plain weights, so that nothing but the activation and the biases can be off."""
     set_variant(name)
-    weights = make_weights(random_packed, ("F32", "F32", "F32"), hidden=64, inner=96, bias=True)
+    weights = make_weights(("F32", "F32", "F32"), hidden=64, inner=96, bias=True)
     kernel = build(weights, Activation(kind))
     x, ids, scores = make_call(9, hidden=64)
     x[0] *= 30  # both tails of the activation
@@ -98,8 +108,8 @@ def test_activations_with_biases(kind, name, random_packed, restore_variant):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_activations(dtype, random_packed):
-    weights = make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K"))
+def test_half_activations(dtype):
+    weights = make_weights(("Q4_K", "Q4_K", "Q6_K"))
     kernel = build(weights, dtype=dtype)
     x, ids, scores = make_call(12)
     x = x.to(dtype)
@@ -109,8 +119,8 @@ def test_half_activations(dtype, random_packed):
     assert relative_error(y, wanted) < TYPICAL_ERROR
 
 
-def test_minus_one_adds_nothing(random_packed):
-    weights = make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K"))
+def test_minus_one_adds_nothing():
+    weights = make_weights(("Q4_K", "Q4_K", "Q6_K"))
     kernel = build(weights)
     x, ids, scores = make_call(8)
     ids[1, 0] = -1
@@ -118,13 +128,13 @@ def test_minus_one_adds_nothing(random_packed):
     y = kernel.forward(x, ids, scores)
     wanted = reference.experts(x, ids, scores, weights, kernel.activation)
     assert relative_error(y, wanted) < TYPICAL_ERROR
-    assert torch.equal(y[2], torch.zeros(512))
+    assert torch.equal(y[2], torch.zeros(256))
     assert torch.equal(kernel.forward(x, torch.full_like(ids, -1), scores), torch.zeros_like(x))
 
 
 @pytest.mark.parametrize("wrong", [6, 2**31, -2, -(2**63)])
-def test_ids_out_of_range_are_errors(wrong, random_packed):
-    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+def test_ids_out_of_range_are_errors(wrong):
+    kernel = build(make_weights(("Q4_K", "Q4_K", "Q6_K")))
     x, ids, scores = make_call(3)
     ids[1, 1] = wrong
     with pytest.raises(KernelError, match=f"id {wrong}; there are 6 experts") as caught:
@@ -132,15 +142,15 @@ def test_ids_out_of_range_are_errors(wrong, random_packed):
     assert caught.value.code == "KT503"
 
 
-def test_no_tokens_and_no_choices(random_packed):
-    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+def test_no_tokens_and_no_choices():
+    kernel = build(make_weights(("Q4_K", "Q4_K", "Q6_K")))
     x, ids, scores = make_call(3)
-    assert kernel.forward(x[:0], ids[:0], scores[:0]).shape == (0, 512)
+    assert kernel.forward(x[:0], ids[:0], scores[:0]).shape == (0, 256)
     assert torch.equal(kernel.forward(x, ids[:, :0], scores[:, :0]), torch.zeros_like(x))
 
 
-def test_all_tokens_on_one_expert_and_repeated_choices(random_packed):
-    weights = make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K"))
+def test_all_tokens_on_one_expert_and_repeated_choices():
+    weights = make_weights(("Q4_K", "Q4_K", "Q6_K"))
     kernel = build(weights)
     x, ids, scores = make_call(300)
     ids[:] = 4
@@ -150,8 +160,8 @@ def test_all_tokens_on_one_expert_and_repeated_choices(random_packed):
 
 @pytest.mark.parametrize("types", [("Q4_K", "Q4_K", "Q6_K"), ("F32", "Q8_0", "BF16")], ids="-".join)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_non_finite_rows_stay_their_own(bad, types, random_packed):
-    kernel = build(make_weights(random_packed, types))
+def test_non_finite_rows_stay_their_own(bad, types):
+    kernel = build(make_weights(types))
     x, ids, scores = make_call(9)
     clean = kernel.forward(x, ids, scores)
     x[4, 100] = bad
@@ -161,8 +171,8 @@ def test_non_finite_rows_stay_their_own(bad, types, random_packed):
     assert not torch.isfinite(y[4]).all()
 
 
-def test_result_does_not_depend_on_threads(random_packed, restore_threads):
-    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+def test_result_does_not_depend_on_threads(restore_threads):
+    kernel = build(make_weights(("Q4_K", "Q4_K", "Q6_K")))
     for tokens in (1, 33):
         x, ids, scores = make_call(tokens)
         results = []
@@ -173,10 +183,10 @@ def test_result_does_not_depend_on_threads(random_packed, restore_threads):
 
 
 @pytest.mark.parametrize("inner", [768, 256, 96])
-def test_result_does_not_depend_on_nodes(inner, random_packed, restore_threads, monkeypatch):
+def test_result_does_not_depend_on_nodes(inner, restore_threads, monkeypatch):
     """768 wide experts over 1 to 4 nodes: the parts of a sum are added in another order, no more."""
     types = ("Q4_K", "Q4_K", "Q6_K") if inner % 256 == 0 else ("Q8_0", "Q8_0", "Q8_0")
-    kernel = build(make_weights(random_packed, types, inner=inner))
+    kernel = build(make_weights(types, inner=inner))
     x, ids, scores = make_call(33)
     monkeypatch.setenv("KT_CPU_TOPOLOGY", "0")
     set_threads(4)
@@ -188,22 +198,22 @@ def test_result_does_not_depend_on_nodes(inner, random_packed, restore_threads, 
         assert error < 1e-6
 
 
-def test_rows_may_be_strided(random_packed):
-    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+def test_rows_may_be_strided():
+    kernel = build(make_weights(("Q4_K", "Q4_K", "Q6_K")))
     x, ids, scores = make_call(5)
-    wide = torch.zeros(5, 1024)
-    wide[:, :512] = x
+    wide = torch.zeros(5, 600)
+    wide[:, :256] = x
     y = kernel.forward(x, ids, scores)
-    assert torch.equal(kernel.forward(wide[:, :512], ids, scores), y)
+    assert torch.equal(kernel.forward(wide[:, :256], ids, scores), y)
     assert torch.equal(kernel.forward(x.T.contiguous().T, ids.T.contiguous().T, scores), y)
     same = kernel.forward(x[:1].expand(5, -1), ids[:1].expand(5, -1), scores[:1].expand(5, -1))
     assert torch.equal(same, same[:1].expand(5, -1))
 
 
-def test_more_tokens_than_one_pass_holds(random_packed, monkeypatch):
-    """Passes are independent, so cutting the tokens changes nothing."""
-    kernel = build(make_weights(random_packed, ("Q4_K", "Q4_K", "Q6_K")))
+def test_more_tokens_than_one_pass_holds(monkeypatch):
+    """Passes are independent: but for sums of a lone token in another order, nothing changes."""
+    kernel = build(make_weights(("Q4_K", "Q4_K", "Q6_K")))
     x, ids, scores = make_call(2500)
     y = kernel.forward(x, ids, scores)
     monkeypatch.setattr("kt_ops_cpu.experts.TOKENS_PER_CALL", 700)
-    assert torch.equal(kernel.forward(x, ids, scores), y)
+    assert relative_error(kernel.forward(x, ids, scores), y.double()) < 1e-6

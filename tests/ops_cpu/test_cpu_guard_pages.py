@@ -13,10 +13,11 @@ import pytest
 
 pytest.importorskip("kt_ops_cpu.formats")
 
-from kt_core.weights import LAYOUTS
 from kt_ops_cpu.formats import CODEBOOKS, FORMATS
 from kt_ops_cpu.library import native, set_variant, variant_names
 from kt_ops_cpu.matrices import _set_codebook
+
+from kt_core.weights import LAYOUTS
 
 VARIANTS = variant_names(native())
 PAGE = mmap.PAGESIZE
@@ -110,12 +111,12 @@ def test_experts_stay_inside(dtype, name, random_packed, restore_variant):
         return memory[-1]
 
     layer = {"experts": experts, "act": 0}
-    for part, type, rows, cols in (
+    for part, stored, rows, cols in (
         ("gate", "Q4_K", inner, hidden),
         ("up", "Q8_0", inner, hidden),
         ("down", "Q6_K", hidden, inner),
     ):
-        packed = [random_packed(type, rows, cols, e, 0.002) for e in range(experts)]
+        packed = [random_packed(stored, rows, cols, e, 0.002) for e in range(experts)]
         data = [guarded(p.data.tobytes()) for p in packed]
         layer[f"{part}_shape"] = matrix(packed[0], data[0])
         array = ffi.new("void const *[]", [d.pointer() for d in data])

@@ -17,9 +17,10 @@ from kt_core.registry.specs import Accepted, Rejected
 
 pytest.importorskip("kt_ops_cpu.formats")
 
-from kt_ops_cpu import library
 from kt_ops_cpu.formats import FORMATS
 from kt_ops_cpu.library import native, set_variant, variant, variant_names
+
+from kt_ops_cpu import library
 
 
 def in_child(code, **environ):
@@ -165,11 +166,11 @@ def test_formats_match_the_native_table():
     from kt_core.weights import LAYOUTS, QuantType
 
     lib = native().lib
-    for type in QuantType:
-        number = LAYOUTS[type].ggml
+    for quant in QuantType:
+        number = LAYOUTS[quant].ggml
         if number is None:
             continue
         block = (lib.kt_cpu_block_values(number), lib.kt_cpu_block_bytes(number))
-        layout = LAYOUTS[type]
-        served = (layout.block_size, layout.block_bytes) if type in FORMATS else (0, 0)
-        assert block == served, type
+        layout = LAYOUTS[quant]
+        served = (layout.block_size, layout.block_bytes) if quant in FORMATS else (0, 0)
+        assert block == served, quant

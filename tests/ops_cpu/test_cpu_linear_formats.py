@@ -17,13 +17,21 @@ from kt_ops_cpu.linear import CpuLinear
 from kt_ops_cpu import reference
 
 PLAIN = {"F32", "F16", "BF16"}
+K_QUANTS = {quant for quant in FORMATS if LAYOUTS[quant].block_size == 256}
 VARIANTS = variant_names(native())
 
 # Decode and prefill sizes that leave every remainder of the kernels' tiles of 4 and 6 tokens.
-TOKENS = (1, 2, 3, 4, 5, 6, 7, 9, 13)
+TOKENS = (1, 2, 3, 4, 5, 6, 7, 9, 13, 33)
 
 FLOAT_ERROR = 2e-6
 """Rounding of float32 sums of a few thousand terms, relative to the sum of their magnitudes."""
+
+BF16_ERROR = 2.0**-8
+"""BF16 weights meet activations rounded to bfloat16, each off by at most 2**-9 of itself."""
+
+STEP_ERROR = 6e-3
+"""With AMX the K-quants' weights are rounded to a step per row and 256 values: at most this share of
+the largest magnitude among them (Q2_K, the coarsest; a tenth of it for the others)."""
 
 
 def build(weight, dtype=torch.float32, bias=None, options=None):
@@ -34,26 +42,25 @@ def build(weight, dtype=torch.float32, bias=None, options=None):
     return kernel
 
 
-def bound(x, weight, block):
-    """The largest error that rounding each block of ``x`` to 8 bits can cause, per output.
+def bound(x, weight, name):
+    """The largest error that the stated roundings can cause, per output of variant ``name``.
 
-    A value is off by at most half a step of amax / 127, with a hair for the float32 arithmetic.
+    Rounding a block of ``x`` to 8 bits moves a value by at most half a step of amax / 127.
     """
     magnitude = reference.dequantize(weight).double().abs()
     x = x.double()
-    float_part = FLOAT_ERROR * (x.abs() @ magnitude.T) + 1e-30
-    if block is None:
-        return float_part
+    share = FLOAT_ERROR + (BF16_ERROR if weight.type == "BF16" else 0)
+    other = share * (x.abs() @ magnitude.T) + 1e-30
+    if weight.type in PLAIN:
+        return other
+    block = 32 if LAYOUTS[weight.type].block_size == 32 else 256
+    if name == "amx" and weight.type in K_QUANTS:
+        most = magnitude.unflatten(1, (-1, 256)).amax(2)
+        other = other + STEP_ERROR * x.abs().unflatten(1, (-1, 256)).sum(2) @ most.T
     steps = torch.nn.functional.pad(x, (0, -x.shape[1] % block)).unflatten(1, (-1, block))
     half_step = steps.abs().amax(2) / 254 * (1 + 1e-4)
     padded = torch.nn.functional.pad(magnitude, (0, -x.shape[1] % block)).unflatten(1, (-1, block))
-    return torch.einsum("tb,nb->tn", half_step, padded.sum(2)) + float_part
-
-
-def x_block(type):
-    if type in PLAIN:
-        return None
-    return 32 if LAYOUTS[type].block_size == 32 else 256
+    return torch.einsum("tb,nb->tn", half_step, padded.sum(2)) + other
 
 
 def columns(type):
@@ -74,7 +81,7 @@ def test_agrees_with_dequantised_product(type, name, random_packed, restore_vari
             x = torch.randn(tokens, cols, generator=generator)
             wanted = reference.linear(x, weight, None)
             error = (kernel.forward(x).double() - wanted).abs()
-            assert (error <= bound(x, weight, x_block(type))).all(), (cols, tokens)
+            assert (error <= bound(x, weight, name)).all(), (cols, tokens)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -87,7 +94,7 @@ def test_typical_error_is_small(type, name, random_packed, restore_variant):
     x = torch.randn(32, cols, generator=torch.Generator().manual_seed(2))
     wanted = reference.linear(x, weight, None)
     error = (build(weight).forward(x).double() - wanted).norm() / wanted.norm()
-    assert error < (1e-5 if type in PLAIN else 0.012)
+    assert error < (0.003 if type == "BF16" else 1e-5 if type in PLAIN else 0.012)
 
 
 @pytest.mark.parametrize("type", FORMATS, ids=str)
@@ -110,7 +117,10 @@ def test_native_unpacking_equals_gguf(type, random_packed):
 
 @pytest.mark.parametrize("type", FORMATS, ids=str)
 def test_variants_compute_the_same(type, random_packed, restore_variant):
-    """Variants share the rounding of the activations, so they differ by float32 sums alone."""
+    """Variants share the rounding of the activations, so they differ by float32 sums alone.
+
+    Eleven tokens are too few for AMX, whose own rounding the tests above allow for.
+    """
     weight = random_packed(type, 50, 768)
     x = torch.randn(11, 768, generator=torch.Generator().manual_seed(3))
     results = []
@@ -134,7 +144,7 @@ def test_activation_dtypes(name, dtype, random_packed, restore_variant):
     assert y.shape == (2, 3, 33)
     flat = x.reshape(6, 512)
     wanted = reference.linear(flat, weight, bias)
-    allowed = bound(flat, weight, 256) + wanted.abs() * torch.finfo(dtype).eps
+    allowed = bound(flat, weight, name) + wanted.abs() * torch.finfo(dtype).eps
     assert ((y.reshape(6, 33).double() - wanted).abs() <= allowed).all()
 
 

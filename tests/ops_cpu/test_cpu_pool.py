@@ -16,10 +16,11 @@ from kt_core.registry.machine import effective_threads
 
 pytest.importorskip("kt_ops_cpu.formats")
 
-from kt_ops_cpu import pool
 from kt_ops_cpu.library import native
 from kt_ops_cpu.linear import CpuLinear
 from kt_ops_cpu.placement import Topology, parse_cpu_list, place, read_topology, split_width
+
+from kt_ops_cpu import pool
 
 CPU = torch.device("cpu")
 
@@ -94,9 +95,8 @@ def test_callers_in_several_threads_take_turns(kernel, x):
     wrong = []
 
     def call():
-        for _ in range(20):
-            if not torch.equal(kernel.forward(x), wanted):
-                wrong.append(threading.get_ident())
+        results = [kernel.forward(x) for _ in range(20)]
+        wrong.extend(y for y in results if not torch.equal(y, wanted))
 
     callers = [threading.Thread(target=call) for _ in range(4)]
     for caller in callers:
@@ -129,12 +129,15 @@ def test_cancel_stops_a_call_and_the_next_one_runs(random_packed, restore_thread
         while not stop.wait(0.002):
             pool.cancel()
 
+    def run_until_cancelled():
+        for _ in range(50):
+            kernel.forward(x)
+
     canceller = threading.Thread(target=cancel)
     canceller.start()
     try:
         with pytest.raises(KernelError) as caught:
-            for _ in range(50):
-                kernel.forward(x)
+            run_until_cancelled()
     finally:
         stop.set()
         canceller.join()

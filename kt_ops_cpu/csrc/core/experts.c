@@ -268,7 +268,7 @@ static int run_part(struct experts *e) {
   /* Short strips where there would be too few tasks to share evenly. */
   const int64_t width = e->gate.rows, hidden = e->down.rows;
   const int64_t most_strips = (hidden + KT_STRIP_ROWS - 1) / KT_STRIP_ROWS;
-  e->strip_rows = most_strips < 8 * threads ? KT_PANEL_ROWS : KT_STRIP_ROWS;
+  e->strip_rows = most_strips < 4 * threads ? KT_PANEL_ROWS : KT_STRIP_ROWS;
   e->down_strips = (hidden + e->strip_rows - 1) / e->strip_rows;
   int64_t gate_up_tasks[KT_MAX_NODES], down_tasks[KT_MAX_NODES];
   for (int n = 0; n < nodes; n++) {

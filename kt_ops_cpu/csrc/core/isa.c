@@ -30,6 +30,12 @@ static int amx_permitted(void) {
 
 static int has(uint32_t word, uint32_t mask) { return (word & mask) == mask; }
 
+/* Asked for only where AVX-512 itself may be used. */
+static int has_bf16(void) {
+  uint32_t a, b, c, d;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, 1u << 5);
+}
+
 static int detect(void) {
   enum { XCR0_AVX = 0x6, XCR0_AVX512 = 0xe6, XCR0_AMX = 0x60000 };
   uint32_t a, b, c, d, b7, c7, d7;
@@ -41,6 +47,7 @@ static int detect(void) {
   if ((xcr0 & XCR0_AVX512) != XCR0_AVX512 ||
       !has(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL) || !has(c7, bit_AVX512VNNI))
     return KT_CPU_ISA_AVX2;
+  if (!has_bf16()) return KT_CPU_ISA_AVX512;
   const uint32_t amx_tile = 1u << 24, amx_int8 = 1u << 25;
   if ((xcr0 & XCR0_AMX) != XCR0_AMX || !has(d7, amx_tile | amx_int8) || !amx_permitted())
     return KT_CPU_ISA_AVX512;
@@ -49,6 +56,7 @@ static int detect(void) {
 
 #else
 
+static int has_bf16(void) { return 0; }
 static int detect(void) { return KT_CPU_ISA_C; }
 
 #endif
@@ -59,7 +67,7 @@ static const struct kt_kernels *table_of(int isa) {
   switch (isa) {
     case KT_CPU_ISA_C: return kt_kernels_c;
     case KT_CPU_ISA_AVX2: return kt_kernels_avx2;
-    case KT_CPU_ISA_AVX512: return kt_kernels_avx512;
+    case KT_CPU_ISA_AVX512: return has_bf16() && kt_kernels_avx512_bf16 ? kt_kernels_avx512_bf16 : kt_kernels_avx512;
     case KT_CPU_ISA_AMX: return kt_kernels_amx;
     default: return NULL;
   }

@@ -24,6 +24,9 @@ typedef void kt_panel_fn(const uint8_t *block, int64_t row_bytes, int values, st
 typedef void kt_dot_fn(const struct kt_panel *panel, int panels, const void *x, int tokens, int values,
                        float *c);
 
+/* Fill a panel's high, low and step from the rest of it. */
+typedef void kt_planes_fn(struct kt_panel *panel);
+
 /* Memory that will be read next. */
 struct kt_ahead {
   const uint8_t *first;
@@ -42,6 +45,12 @@ typedef void kt_glu_fn(int act, float alpha, float limit, const float *gate, con
 /* y[i] += a * x[i]. */
 typedef void kt_axpy_fn(float a, const float *x, float *y, int count);
 
+/* Read memory as fast as it goes; the sum of its 64-bit words, but for a rest below 256 bytes. */
+typedef int64_t kt_read_fn(const uint8_t *memory, int64_t bytes);
+
+/* Multiply bytes `rounds` times as fast as it goes, with `peak_operations` operations each time. */
+typedef int64_t kt_peak_fn(int64_t rounds);
+
 /* Round float32 to `dtype`. */
 typedef void kt_store_fn(int dtype, const float *x, void *y, int count);
 
@@ -50,10 +59,16 @@ struct kt_kernels {
   kt_x_split_fn *x_split[KT_X_KINDS]; /* null for kinds that round nothing */
   kt_panel_fn *panel[KT_TYPE_SLOTS];
   kt_dot_fn *dot[KT_FAMILY_COUNT];
+  kt_planes_fn *planes[KT_FAMILY_COUNT]; /* where not null, calls of planes_tokens or more use dot_planes */
+  kt_dot_fn *dot_planes;
+  int planes_tokens;
   kt_gemv_fn *const *gemv; /* [KT_TYPE_SLOTS]; null entries and a null table: use panels */
   kt_glu_fn *glu;
   kt_axpy_fn *axpy;
   kt_store_fn *store;
+  kt_read_fn *read;
+  kt_peak_fn *peak; /* may be null */
+  int peak_operations;
   int dot_tokens; /* tokens that a dot kernel handles well at a time; more are cut into such parts */
   void (*begin)(void); /* called on a thread before and after it runs dot kernels; may be null */
   void (*end)(void);
@@ -63,6 +78,7 @@ struct kt_kernels {
 extern const struct kt_kernels *const kt_kernels_c;
 extern const struct kt_kernels *const kt_kernels_avx2;
 extern const struct kt_kernels *const kt_kernels_avx512;
+extern const struct kt_kernels *const kt_kernels_avx512_bf16;
 extern const struct kt_kernels *const kt_kernels_amx;
 
 /* Their gemv tables, compiled apart. */

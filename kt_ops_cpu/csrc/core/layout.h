@@ -37,13 +37,20 @@ struct kt_panel {
   float scale[KT_STEP / 16][KT_PANEL_ROWS]; /* [group][row] */
   float min[KT_STEP / 16][KT_PANEL_ROWS];   /* the minimum times -1/128 */
   union {
-    uint8_t q[KT_STEP / 4][KT_PANEL_ROWS][4]; /* signed families are biased by 128 */
+    struct {
+      uint8_t q[KT_STEP / 4][KT_PANEL_ROWS][4]; /* signed families are biased by 128 */
+      /* The same weights as 128 * high + low steps, for variants that want them so (kt_planes_fn). */
+      int8_t high[KT_STEP / 4][KT_PANEL_ROWS][4];
+      uint8_t low[KT_STEP / 4][KT_PANEL_ROWS][4];
+      float step[KT_PANEL_ROWS];
+    };
     float w[KT_STEP][KT_PANEL_ROWS];
+    uint32_t pairs[KT_STEP / 2][KT_PANEL_ROWS]; /* two bfloat16 each */
   };
 } __attribute__((aligned(64)));
 
 static inline int64_t kt_x_block_bytes(enum kt_x_kind kind) {
-  return kind == KT_X_F32 ? (int64_t)sizeof(struct kt_xf32) : (int64_t)sizeof(struct kt_xq8);
+  return kind == KT_X_F32 || kind == KT_X_BF16 ? (int64_t)sizeof(struct kt_xf32) : (int64_t)sizeof(struct kt_xq8);
 }
 
 #endif

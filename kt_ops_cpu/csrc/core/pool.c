@@ -80,6 +80,12 @@ static int64_t claim(int node, uint32_t epoch) {
   return atomic_load_explicit(&pool.tasks[node], memory_order_relaxed) - (int64_t)(uint32_t)word;
 }
 
+/* Claim a task beyond the one at hand, but not one of the last that others could start with. */
+static int64_t claim_ahead(int node, uint32_t epoch) {
+  const uint64_t word = atomic_load_explicit(&pool.tickets[node].word, memory_order_relaxed);
+  return (uint32_t)word > (uint32_t)pool.threads ? claim(node, epoch) : -1;
+}
+
 /* Work on phase `epoch` until none of its tasks is left: the own node's first, then anyone's. */
 static void work(int thread, uint32_t epoch) {
   const int home = pool.node_of_thread[thread];
@@ -89,11 +95,11 @@ static void work(int thread, uint32_t epoch) {
     while (task >= 0) {
       kt_task_fn *function = atomic_load_explicit(&pool.function, memory_order_relaxed);
       void *context = atomic_load_explicit(&pool.context, memory_order_relaxed);
-      const int64_t next = claim(node, epoch);
+      const int64_t next = claim_ahead(node, epoch);
       if (!atomic_load_explicit(&pool.cancelled, memory_order_relaxed))
         function(context, node, task, next, thread);
       atomic_fetch_sub_explicit(&pool.unfinished, 1, memory_order_release);
-      task = next;
+      task = next >= 0 ? next : claim(node, epoch);
     }
   }
 }

@@ -15,9 +15,10 @@ static void prefetch_share(struct kt_ahead ahead, int64_t part, int64_t parts) {
 /* Bring the next step of `rows` rows into the first-level cache: the second-level cache has it already,
  * and 32 short runs of bytes are more than the hardware would foresee. */
 static void prefetch_step(const uint8_t *block, int64_t row_bytes, int rows, int64_t bytes) {
-  for (int r = 0; r < rows; r++, block += row_bytes)
-    for (int64_t at = 0; at < bytes + CACHE_LINE - 1; at += CACHE_LINE)
-      __builtin_prefetch(block + (at < bytes ? at : bytes - 1), 0, 3);
+  for (int r = 0; r < rows; r++, block += row_bytes) {
+    const uint8_t *line = block - (uintptr_t)block % CACHE_LINE;
+    for (; line < block + bytes; line += CACHE_LINE) __builtin_prefetch(line, 0, 3);
+  }
 }
 
 /* Panels are unpacked 16 rows and whole vectors at a time. Where there is less, unpack from a copy that
@@ -54,7 +55,8 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
               struct kt_ahead ahead) {
   const struct kt_type *type = weight->type;
   kt_panel_fn *unpack = kernels->panel[weight->number];
-  kt_dot_fn *dot = kernels->dot[type->family];
+  kt_planes_fn *planes = tokens >= kernels->planes_tokens ? kernels->planes[type->family] : NULL;
+  kt_dot_fn *dot = planes != NULL ? kernels->dot_planes : kernels->dot[type->family];
   const int most = kernels->dot_tokens;
   const int panels = (rows + KT_PANEL_ROWS - 1) / KT_PANEL_ROWS;
   const int64_t step_size = (int64_t)KT_STEP / type->block_values * type->block_bytes;
@@ -79,6 +81,7 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
       else
         unpack_padded(unpack, block, weight->row_bytes, have, padded_values,
                       (int64_t)values / type->block_values * type->block_bytes, space, &space->panels[p]);
+      if (planes != NULL) planes(&space->panels[p]);
     }
     if (s + 1 < step_end) prefetch_step(first + (s + 1) * step_size, weight->row_bytes, rows, step_size);
     const uint8_t *blocks = x->blocks + (s * x->tokens + first_token) * x->block_bytes;

@@ -7,7 +7,7 @@
 static const struct kt_type types[KT_TYPE_SLOTS] = {
     [KT_CPU_F32] = {"F32", 1, 4, KT_FAMILY_FLOAT, 0, 0},
     [KT_CPU_F16] = {"F16", 1, 2, KT_FAMILY_FLOAT, 0, 0},
-    [KT_CPU_BF16] = {"BF16", 1, 2, KT_FAMILY_FLOAT, 0, 0},
+    [KT_CPU_BF16] = {"BF16", 1, 2, KT_FAMILY_BF16, 0, 0},
     [KT_CPU_Q4_0] = {"Q4_0", 32, 18, KT_FAMILY_B32, 0, 0},
     [KT_CPU_Q4_1] = {"Q4_1", 32, 20, KT_FAMILY_B32_MIN, 0, 0},
     [KT_CPU_Q5_0] = {"Q5_0", 32, 22, KT_FAMILY_B32, 0, 0},

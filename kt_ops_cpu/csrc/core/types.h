@@ -18,12 +18,14 @@ enum kt_family {
   KT_FAMILY_K16_MIN,
   KT_FAMILY_B32, /* blocks of 32, signed; activations scaled per 32 */
   KT_FAMILY_B32_MIN,
-  KT_FAMILY_FLOAT, /* plain values, computed in float32 */
+  KT_FAMILY_FLOAT, /* float32 and float16, computed in float32 */
+  KT_FAMILY_BF16,  /* the activations are rounded to bfloat16 as well; sums are float32 */
   KT_FAMILY_COUNT
 };
 
-/* How activations are laid out for a family (struct kt_xq8 or struct kt_xf32). */
-enum kt_x_kind { KT_X_Q8_256, KT_X_Q8_32, KT_X_F32, KT_X_KINDS };
+/* How activations are laid out for a family (struct kt_xq8 or struct kt_xf32; what is in
+ * the latter for KT_X_BF16 is each variant's own affair). */
+enum kt_x_kind { KT_X_Q8_256, KT_X_Q8_32, KT_X_F32, KT_X_BF16, KT_X_KINDS };
 
 struct kt_type {
   const char *name; /* null: no such type */
@@ -39,7 +41,8 @@ const struct kt_type *kt_type_find(int number);
 
 static inline enum kt_x_kind kt_family_x_kind(int family) {
   if (family == KT_FAMILY_FLOAT) return KT_X_F32;
-  return family >= KT_FAMILY_B32 ? KT_X_Q8_32 : KT_X_Q8_256;
+  if (family == KT_FAMILY_BF16) return KT_X_BF16;
+  return family == KT_FAMILY_B32 || family == KT_FAMILY_B32_MIN ? KT_X_Q8_32 : KT_X_Q8_256;
 }
 
 static inline int kt_family_signed(int family) {

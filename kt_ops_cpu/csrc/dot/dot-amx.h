@@ -1,9 +1,16 @@
-/* The dot kernels for AMX-INT8: tiles of 16 tokens by 16 rows by one group of K.
+/* Many tokens with AMX-INT8.
  *
- * A tile product sums one group, since every group has its own scale. The sums of all groups of 16
- * tokens go to a buffer, from which AVX-512 scales and adds them. The buffer has two halves: while the
- * tokens of one are scaled, the tile unit fills the other. Blocks beyond the last token may be read (see
- * KT_X_SPARE) but their sums are never used. */
+ * A tile product adds up 64 values of K, but the K-quants scale groups of 16 or 32 of them differently, and
+ * taking the sums out of the tiles after every group costs more than vpdpbusd does. So a panel is first
+ * brought to one step per row: each weight becomes a whole number of steps of 15 bits, cut into a signed
+ * high byte and seven low bits. Two tile products per 64 values then give the sum over all 256.
+ *
+ * A weight is off by at most 1.5 steps. A step is at most 2/255 of the largest scale among the row's
+ * groups (or 1/500 of its largest magnitude, if minima make that more), where a group's scale is the
+ * distance between two neighbouring quantised weights: the error is far below that of the 8-bit
+ * activations.
+ *
+ * Blocks beyond the last token may be read (see KT_X_SPARE), but their sums are never used. */
 #ifndef KT_DOT_AMX_H
 #define KT_DOT_AMX_H
 
@@ -11,18 +18,17 @@
 
 #include "core/layout.h"
 
-#define KT_AMX_TOKENS 16
+/* Tile registers; macros because the intrinsics paste them into register names. */
+#define KT_TILE_HIGH_0 0 /* sums of the first 16 tokens, and of the next 16 */
+#define KT_TILE_HIGH_1 1
+#define KT_TILE_LOW_0 2
+#define KT_TILE_LOW_1 3
+#define KT_TILE_X_0 4
+#define KT_TILE_X_1 5
+#define KT_TILE_W_HIGH 6
+#define KT_TILE_W_LOW 7
 
-/* Tile registers. Both group sizes have their own, so one configuration serves all families. They are
- * macros because the intrinsics paste them into register names. */
-#define KT_TILE_SUM0 0
-#define KT_TILE_SUM1 1
-#define KT_TILE_X32 2
-#define KT_TILE_W32_0 3
-#define KT_TILE_W32_1 4
-#define KT_TILE_X16 5
-#define KT_TILE_W16_0 6
-#define KT_TILE_W16_1 7
+#define KT_TILE_TOKENS_AMX 16
 
 struct kt_tile_config {
   uint8_t palette, start_row, reserved[14];
@@ -33,106 +39,132 @@ struct kt_tile_config {
 static void kt_amx_begin(void) {
   static const struct kt_tile_config config __attribute__((aligned(64))) = {
       .palette = 1,
-      .row_bytes = {64, 64, 32, 64, 64, 16, 64, 64},
-      .rows = {16, 16, 16, 8, 8, 16, 4, 4},
+      .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+      .rows = {16, 16, 16, 16, 16, 16, 16, 16},
   };
   _tile_loadconfig(&config);
 }
 
 static void kt_amx_end(void) { _tile_release(); }
 
-typedef int32_t kt_amx_sums[KT_STRIP_PANELS][KT_AMX_TOKENS][KT_PANEL_ROWS];
-
-/* Sum group g of 16 tokens for both panels, or one. */
-#define KT_AMX_GROUP(X, W0, W1)                                                          \
-  do {                                                                                   \
-    _tile_loadd(X, x->q + g * group, sizeof *x);                                         \
-    _tile_loadd(W0, panel[0].q[g * group / 4], 64);                                      \
-    _tile_zero(KT_TILE_SUM0);                                                            \
-    _tile_dpbsud(KT_TILE_SUM0, X, W0);                                                   \
-    _tile_stored(KT_TILE_SUM0, (*sums)[0], 64);                                          \
-    if (panels == 2) {                                                                   \
-      _tile_loadd(W1, panel[1].q[g * group / 4], 64);                                    \
-      _tile_zero(KT_TILE_SUM1);                                                          \
-      _tile_dpbsud(KT_TILE_SUM1, X, W1);                                                 \
-      _tile_stored(KT_TILE_SUM1, (*sums)[1], 64);                                        \
-    }                                                                                    \
-  } while (0)
-
-KT_INLINE void kt_amx_group(const int group, const struct kt_panel *panel, const int panels,
-                            const struct kt_xq8 *x, int g, kt_amx_sums *sums) {
-  if (group == 32)
-    KT_AMX_GROUP(KT_TILE_X32, KT_TILE_W32_0, KT_TILE_W32_1);
-  else
-    KT_AMX_GROUP(KT_TILE_X16, KT_TILE_W16_0, KT_TILE_W16_1);
+/* The number of groups is a constant after inlining. */
+KT_INLINE void kt_planes(const int family, struct kt_panel *panel) {
+  const int group = kt_family_group(family), is_signed = kt_family_signed(family);
+  __m512 scale = _mm512_setzero_ps(), min = scale, any = scale;
+  for (int g = 0; g < KT_STEP / group; g++) {
+    const __m512 own = _mm512_loadu_ps(panel->scale[g]);
+    scale = _mm512_max_ps(_mm512_abs_ps(own), scale);
+    any = _mm512_add_ps(any, own);
+    if (is_signed) continue;
+    const __m512 own_min = _mm512_loadu_ps(panel->min[g]);
+    min = _mm512_max_ps(_mm512_abs_ps(own_min), min);
+    any = _mm512_add_ps(any, own_min);
+  }
+  /* Multipliers must fit 16 bits, and sums 15: |q| is at most 128 if signed, else at most 31. */
+  __m512 step = _mm512_mul_ps(scale, _mm512_set1_ps(is_signed ? 2.0f / 255 : 1.0f / 255));
+  if (!is_signed) {
+    const __m512 most = _mm512_fmadd_ps(min, _mm512_set1_ps(128), _mm512_mul_ps(scale, _mm512_set1_ps(31)));
+    step = _mm512_max_ps(step, _mm512_mul_ps(most, _mm512_set1_ps(1.0f / 16000)));
+  }
+  const __mmask16 some = _mm512_cmp_ps_mask(step, _mm512_set1_ps(0x1p-120f), _CMP_GT_OQ);
+  const __m512 inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(128), step);
+  /* A scale that is not finite must reach the result. */
+  _mm512_storeu_ps(panel->step, _mm512_fmadd_ps(any, _mm512_setzero_ps(), step));
+  const __m512i low_word = _mm512_set1_epi32(0xffff), zero = _mm512_setzero_si512();
+  for (int g = 0; g < KT_STEP / group; g++) {
+    /* A row's multiplier in every 16 bits of its four values, as the unpacking below arranges them. */
+    const __m512i a = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(panel->scale[g]), inverse));
+    const __m512i twice = _mm512_or_si512(_mm512_and_si512(a, low_word), _mm512_slli_epi32(a, 16));
+    const __m512i a_low = _mm512_unpacklo_epi32(twice, twice), a_high = _mm512_unpackhi_epi32(twice, twice);
+    __m512i b_low = zero, b_high = zero;
+    if (!is_signed) { /* the panel holds minima times -1/128 */
+      const __m512 minus = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_loadu_ps(panel->min[g]));
+      const __m512i b = _mm512_cvtps_epi32(_mm512_mul_ps(minus, inverse));
+      const __m512i b_twice = _mm512_or_si512(_mm512_and_si512(b, low_word), _mm512_slli_epi32(b, 16));
+      b_low = _mm512_unpacklo_epi32(b_twice, b_twice);
+      b_high = _mm512_unpackhi_epi32(b_twice, b_twice);
+    }
+    for (int k4 = g * group / 4; k4 < (g + 1) * group / 4; k4++) {
+      __m512i q = _mm512_loadu_si512(panel->q[k4]);
+      if (is_signed) q = _mm512_xor_si512(q, _mm512_set1_epi8((char)0x80));
+      /* vpmulhrsw gives round(256 q * a / 2^15) = round(q * scale / step). */
+      __m512i low = _mm512_mulhrs_epi16(_mm512_unpacklo_epi8(zero, q), a_low);
+      __m512i high = _mm512_mulhrs_epi16(_mm512_unpackhi_epi8(zero, q), a_high);
+      if (!is_signed) {
+        low = _mm512_add_epi16(low, b_low);
+        high = _mm512_add_epi16(high, b_high);
+      }
+      const __m512i seven = _mm512_set1_epi16(127);
+      _mm512_storeu_si512(panel->low[k4], _mm512_packus_epi16(_mm512_and_si512(low, seven),
+                                                             _mm512_and_si512(high, seven)));
+      _mm512_storeu_si512(panel->high[k4], _mm512_packs_epi16(_mm512_srai_epi16(low, 7),
+                                                             _mm512_srai_epi16(high, 7)));
+    }
+  }
 }
 
-/* Scale and add the groups of token t. */
-KT_INLINE void kt_amx_scale(const int family, const struct kt_panel *panel, const int panels,
-                            const struct kt_xq8 *x, int t, int groups, const kt_amx_sums *sums, float *c) {
-  const int is_signed = kt_family_signed(family), per_32 = kt_family_x_kind(family) == KT_X_Q8_32;
-  const int32_t *corr = kt_family_group(family) == 16 ? x[t].corr16 : x[t].corr32;
-  for (int v = 0; v < panels; v++) {
-    float *out = c + t * KT_STRIP_ROWS + v * KT_PANEL_ROWS;
-    __m512 total = per_32 ? _mm512_loadu_ps(out) : _mm512_setzero_ps();
-    for (int g = 0; g < groups; g++) {
-      const __m512i one = _mm512_set1_epi32(corr[g]);
-      __m512i dot = _mm512_loadu_si512(sums[g][v][t]);
-      if (is_signed) dot = _mm512_add_epi32(dot, one);
-      const __m512 scale = _mm512_loadu_ps(panel[v].scale[g]), part = _mm512_cvtepi32_ps(dot);
-      const __m512 min = is_signed ? scale : _mm512_loadu_ps(panel[v].min[g]);
-      if (per_32) {
-        __m512 scaled = _mm512_mul_ps(part, scale);
-        if (!is_signed) scaled = _mm512_fmadd_ps(_mm512_cvtepi32_ps(one), min, scaled);
-        total = _mm512_fmadd_ps(scaled, _mm512_set1_ps(x[t].scale[g]), total);
-      } else {
-        total = _mm512_fmadd_ps(part, scale, total);
-        if (!is_signed) total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(one), min, total);
+#define KT_PLANES_OF(name, family) \
+  static void kt_planes_##name(struct kt_panel *panel) { kt_planes(family, panel); }
+
+KT_PLANES_OF(k32, KT_FAMILY_K32)
+KT_PLANES_OF(k32_min, KT_FAMILY_K32_MIN)
+KT_PLANES_OF(k16, KT_FAMILY_K16)
+KT_PLANES_OF(k16_min, KT_FAMILY_K16_MIN)
+
+/* Add sums of 16 steps' worth of tokens, scaled, to c. */
+KT_INLINE void kt_planes_add(const struct kt_panel *panel, const struct kt_xq8 *x, int tokens,
+                             const int32_t (*high)[KT_PANEL_ROWS], const int32_t (*low)[KT_PANEL_ROWS],
+                             float *c) {
+  const __m512 step = _mm512_loadu_ps(panel->step);
+  for (int t = 0; t < tokens; t++) {
+    const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(_mm512_loadu_si512(high[t]), 7),
+                                         _mm512_loadu_si512(low[t]));
+    const __m512 scale = _mm512_mul_ps(step, _mm512_set1_ps(x[t].scale[0]));
+    float *out = c + t * KT_STRIP_ROWS;
+    _mm512_storeu_ps(out, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, _mm512_loadu_ps(out)));
+  }
+}
+
+/* 32 tokens by one panel at a time; the last tokens may be 16 or fewer. */
+static void kt_dot_planes_amx(const struct kt_panel *panel, int panels, const void *rows, int tokens,
+                              int values, float *c) {
+  (void)values;
+  int32_t sums[4][KT_TILE_TOKENS_AMX][KT_PANEL_ROWS] __attribute__((aligned(64)));
+  const struct kt_xq8 *x = rows;
+  for (; tokens > 0; tokens -= 2 * KT_TILE_TOKENS_AMX) {
+    const int both = tokens > KT_TILE_TOKENS_AMX;
+    for (int v = 0; v < panels; v++) {
+      const struct kt_panel *p = panel + v;
+      _tile_zero(KT_TILE_HIGH_0);
+      _tile_zero(KT_TILE_LOW_0);
+      _tile_zero(KT_TILE_HIGH_1);
+      _tile_zero(KT_TILE_LOW_1);
+      for (int k = 0; k < KT_STEP; k += 64) {
+        _tile_loadd(KT_TILE_X_0, x->q + k, sizeof *x);
+        _tile_loadd(KT_TILE_W_HIGH, p->high[k / 4], 64);
+        _tile_loadd(KT_TILE_W_LOW, p->low[k / 4], 64);
+        _tile_dpbssd(KT_TILE_HIGH_0, KT_TILE_X_0, KT_TILE_W_HIGH);
+        _tile_dpbsud(KT_TILE_LOW_0, KT_TILE_X_0, KT_TILE_W_LOW);
+        if (both) {
+          _tile_loadd(KT_TILE_X_1, x[KT_TILE_TOKENS_AMX].q + k, sizeof *x);
+          _tile_dpbssd(KT_TILE_HIGH_1, KT_TILE_X_1, KT_TILE_W_HIGH);
+          _tile_dpbsud(KT_TILE_LOW_1, KT_TILE_X_1, KT_TILE_W_LOW);
+        }
+      }
+      _tile_stored(KT_TILE_HIGH_0, sums[0], 64);
+      _tile_stored(KT_TILE_LOW_0, sums[1], 64);
+      kt_planes_add(p, x, both ? KT_TILE_TOKENS_AMX : tokens, sums[0], sums[1], c + v * KT_PANEL_ROWS);
+      if (both) {
+        const int left = tokens - KT_TILE_TOKENS_AMX;
+        _tile_stored(KT_TILE_HIGH_1, sums[2], 64);
+        _tile_stored(KT_TILE_LOW_1, sums[3], 64);
+        kt_planes_add(p, x + KT_TILE_TOKENS_AMX, left < KT_TILE_TOKENS_AMX ? left : KT_TILE_TOKENS_AMX, sums[2],
+                      sums[3], c + KT_TILE_TOKENS_AMX * KT_STRIP_ROWS + v * KT_PANEL_ROWS);
       }
     }
-    if (!per_32) total = _mm512_fmadd_ps(total, _mm512_set1_ps(x[t].scale[0]), _mm512_loadu_ps(out));
-    _mm512_storeu_ps(out, total);
+    x += 2 * KT_TILE_TOKENS_AMX;
+    c += 2 * KT_TILE_TOKENS_AMX * KT_STRIP_ROWS;
   }
 }
-
-KT_INLINE void kt_amx_tokens(const int family, const int panels, const struct kt_panel *panel,
-                             const struct kt_xq8 *x, int tokens, int values, float *c) {
-  const int group = kt_family_group(family), groups = values / group;
-  kt_amx_sums sums[2][KT_STEP / 16] __attribute__((aligned(64)));
-  for (int g = 0; g < groups; g++) kt_amx_group(group, panel, panels, x, g, &sums[0][g]);
-  for (int first = 0, half = 0; first < tokens; first += KT_AMX_TOKENS, half ^= 1) {
-    const int here = tokens - first < KT_AMX_TOKENS ? tokens - first : KT_AMX_TOKENS;
-    const int more = first + KT_AMX_TOKENS < tokens;
-    int g = 0;
-    for (int t = 0; t < here; t++) {
-      kt_amx_scale(family, panel, panels, x + first, t, groups, sums[half], c + first * KT_STRIP_ROWS);
-      for (; more && g < groups * (t + 1) / KT_AMX_TOKENS; g++)
-        kt_amx_group(group, panel, panels, x + first + KT_AMX_TOKENS, g, &sums[half ^ 1][g]);
-    }
-  }
-}
-
-/* Fewer tokens than this are left to vpdpbusd. */
-#define KT_AMX_LEAST 7
-
-#define KT_DOT_AMX(name, family)                                                                   \
-  static void kt_dot_##name##_amx(const struct kt_panel *panel, int panels, const void *x,         \
-                                  int tokens, int values, float *c) {                              \
-    if (tokens < KT_AMX_LEAST)                                                                     \
-      kt_dot_##name##_avx512(panel, panels, x, tokens, values, c);                                 \
-    else if (panels == 2)                                                                          \
-      kt_amx_tokens(family, 2, panel, x, tokens, values, c);                                       \
-    else                                                                                           \
-      kt_amx_tokens(family, 1, panel, x, tokens, values, c);                                       \
-  }
-
-KT_DOT_AMX(k32, KT_FAMILY_K32)
-KT_DOT_AMX(k32_min, KT_FAMILY_K32_MIN)
-KT_DOT_AMX(k16, KT_FAMILY_K16)
-KT_DOT_AMX(k16_min, KT_FAMILY_K16_MIN)
-KT_DOT_AMX(b32, KT_FAMILY_B32)
-KT_DOT_AMX(b32_min, KT_FAMILY_B32_MIN)
-
-#define kt_dot_float_amx kt_dot_float_avx512
 
 #endif

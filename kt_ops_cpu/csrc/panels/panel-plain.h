@@ -35,7 +35,7 @@ static void kt_panel_f16(const uint8_t *block, int64_t row_bytes, int values, st
   }
 }
 
-static void kt_panel_bf16(const uint8_t *block, int64_t row_bytes, int values, struct kt_panel *out) {
+static inline void kt_panel_bf16(const uint8_t *block, int64_t row_bytes, int values, struct kt_panel *out) {
   for (int row = 0; row < KT_PANEL_ROWS; row += KT_LANES) {
     const struct kt_rows rows = kt_rows_at(block + row * row_bytes, row_bytes);
     for (int k = 0; k < values; k += 8) {

@@ -5,22 +5,29 @@
 #include "core/half.h"
 #include "kt_ops_cpu.h"
 
+/* a * b + c, rounded once where the variant can. */
+#if defined(__FMA__)
+#define KT_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define KT_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
 /* e^x within 2 units in the last place for x in [-87, 88], clamped outside; a NaN stays a NaN.
  * 2^n * p(r), r = x - n ln 2 in [-0.35, 0.35]; p is the Taylor series to r^7, below 2^-26 off there. */
 static inline float kt_exp(float x) {
   x = x < -87.0f ? -87.0f : x;
   x = x > 88.0f ? 88.0f : x;
-  const float shifted = x * 1.44269504f + 12582912.0f;
+  const float shifted = KT_FMA(x, 1.44269504f, 12582912.0f);
   const float n = shifted - 12582912.0f;
-  const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f; /* ln 2 in two parts */
+  const float r = KT_FMA(n, -1.42860677e-6f, KT_FMA(n, -0.693145752f, x)); /* ln 2 in two parts */
   float p = 1.0f / 5040.0f;
-  p = p * r + 1.0f / 720.0f;
-  p = p * r + 1.0f / 120.0f;
-  p = p * r + 1.0f / 24.0f;
-  p = p * r + 1.0f / 6.0f;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
+  p = KT_FMA(p, r, 1.0f / 720.0f);
+  p = KT_FMA(p, r, 1.0f / 120.0f);
+  p = KT_FMA(p, r, 1.0f / 24.0f);
+  p = KT_FMA(p, r, 1.0f / 6.0f);
+  p = KT_FMA(p, r, 0.5f);
+  p = KT_FMA(p, r, 1.0f);
+  p = KT_FMA(p, r, 1.0f);
   const uint32_t power = (kt_float_bits(shifted) + 127u) << 23;
   return p * kt_bits_float(power);
 }
@@ -31,15 +38,15 @@ static inline float kt_sigmoid_times(float x, float z) { return x / (1.0f + kt_e
 static inline float kt_erfc(float z) {
   const float t = 1.0f / (1.0f + 0.5f * z);
   float p = 0.17087277f;
-  p = p * t - 0.82215223f;
-  p = p * t + 1.48851587f;
-  p = p * t - 1.13520398f;
-  p = p * t + 0.27886807f;
-  p = p * t - 0.18628806f;
-  p = p * t + 0.09678418f;
-  p = p * t + 0.37409196f;
-  p = p * t + 1.00002368f;
-  p = p * t - 1.26551223f;
+  p = KT_FMA(p, t, -0.82215223f);
+  p = KT_FMA(p, t, 1.48851587f);
+  p = KT_FMA(p, t, -1.13520398f);
+  p = KT_FMA(p, t, 0.27886807f);
+  p = KT_FMA(p, t, -0.18628806f);
+  p = KT_FMA(p, t, 0.09678418f);
+  p = KT_FMA(p, t, 0.37409196f);
+  p = KT_FMA(p, t, 1.00002368f);
+  p = KT_FMA(p, t, -1.26551223f);
   return t * kt_exp(p - z * z);
 }
 
@@ -74,7 +81,7 @@ static void kt_glu(int act, float alpha, float limit, const float *restrict gate
 }
 
 static void kt_axpy(float a, const float *restrict x, float *restrict y, int count) {
-  for (int i = 0; i < count; i++) y[i] += a * x[i];
+  for (int i = 0; i < count; i++) y[i] = KT_FMA(a, x[i], y[i]);
 }
 
 static void kt_store(int dtype, const float *restrict x, void *restrict y, int count) {

@@ -2,20 +2,27 @@
  * compiler cannot target it. */
 #include "core/kernels.h"
 
-#if defined(__AMX_INT8__)
+#if defined(__AMX_INT8__) && defined(__AVX512BF16__)
 
 #include "dot/dot-avx512.h"
 
 #include "dot/dot-amx.h"
+#include "dot/dot-bf16.h"
 #include "panels/panel-plain.h"
 #include "panels/panel.h"
 #include "variants/table.h"
 
 static const struct kt_kernels table = {KT_TABLE_COMMON,
-                                        KT_TABLE_DOT(amx),
+                                        KT_TABLE_DOT(avx512),
                                         KT_TABLE_PANELS,
                                         .gemv = kt_gemv_avx512,
-                                        .dot_tokens = 2 * KT_AMX_TOKENS,
+                                        .planes = {[KT_FAMILY_K32] = kt_planes_k32,
+                                                   [KT_FAMILY_K32_MIN] = kt_planes_k32_min,
+                                                   [KT_FAMILY_K16] = kt_planes_k16,
+                                                   [KT_FAMILY_K16_MIN] = kt_planes_k16_min},
+                                        .dot_planes = kt_dot_planes_amx,
+                                        .planes_tokens = 16,
+                                        .dot_tokens = 96,
                                         .begin = kt_amx_begin,
                                         .end = kt_amx_end};
 

@@ -118,6 +118,15 @@ static void kt_x_split_32(int dtype, const void *x, int64_t cols, uint8_t *out, 
   kt_x_split(dtype, x, cols, 32, out, stride, second);
 }
 
+/* Rounded to bfloat16, kept as float32. */
+static inline void kt_x_bf16(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride) {
+  for (int64_t k = 0; k < cols; k += KT_STEP, out += stride) {
+    float *block = ((struct kt_xf32 *)out)->x;
+    kt_x_load(dtype, x, cols, k, block);
+    for (int i = 0; i < KT_STEP; i++) block[i] = kt_bf16_float(kt_float_bf16(block[i]));
+  }
+}
+
 static void kt_x_f32(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride) {
   for (int64_t k = 0; k < cols; k += KT_STEP, out += stride)
     kt_x_load(dtype, x, cols, k, ((struct kt_xf32 *)out)->x);

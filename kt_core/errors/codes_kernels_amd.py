@@ -61,9 +61,9 @@ CODES = (
     Code(
         "KT536",
         "BLIS does not multiply correctly here",
-        "The library loads, but a small int8 product came out wrong or was not computed at all. That "
-        "happens when AOCL_ENABLE_INSTRUCTIONS or BLIS_ARCH_TYPE makes BLIS behave like an older "
-        "CPU, or when the library was built for another one. What it printed is part of the message.",
+        "The library loads, but a small int8 product came out wrong or was not computed at all: it was "
+        "built for another CPU, or AOCL_ENABLE_INSTRUCTIONS or BLIS_ARCH_TYPE makes it behave like an "
+        "older one. What it printed is part of the message.",
         "KT536 /opt/blis/lib/libblis-mt.so does not multiply int8 matrices here",
     ),
     Code(

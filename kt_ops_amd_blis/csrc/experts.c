@@ -20,6 +20,7 @@ enum {
   PASS_TOKENS = 8192, /* more are computed in passes, which bounds the scratch */
   BLOCK_ROWS = 128,   /* rows of one gate/up GEMM, and of one down GEMM */
   SLAB_TOKENS = 1024, /* tokens whose sums one down task keeps */
+  TASKS_PER_THREAD = 12, /* gate/up tasks there should be, if chunks allow */
   ROWS_PER_TASK = 16  /* rows quantised by one task */
 };
 #define SPLIT_BYTES (INT64_C(64) << 20) /* most float h that is kept for tasks with part of a row */
@@ -265,11 +266,12 @@ static int64_t place(pass *p, char *base, int64_t slots, int64_t threads, int64_
 }
 
 /* How many tasks share a block: several when there are fewer blocks than it takes to keep the threads
- * busy. The count of blocks is estimated from below, since the pairs are not sorted yet. */
+ * busy to the end. Decoding has about top_k blocks, and its tasks are reads of weights, so cutting them
+ * costs nothing; the number of blocks is taken before the pairs are sorted, from below. */
 static int64_t choose_splits(const pass *p, int64_t slots, int64_t threads) {
   const int64_t blocks = kt_max(1, kt_min(slots, p->layer->experts));
   if (slots * p->layer->down.k * 4 > SPLIT_BYTES) return 1;
-  return kt_min(p->layer->gate_up.chunks, kt_ceil_div(4 * threads, blocks));
+  return kt_min(p->layer->gate_up.chunks, kt_ceil_div(TASKS_PER_THREAD * threads, blocks));
 }
 
 static kt_status run_pass(kt_pool *pool, pass *p) {

@@ -33,11 +33,12 @@ def rows_of(x: torch.Tensor, width: int, name: str) -> torch.Tensor:
         raise KernelError.of(
             "KT540", f"{name} was given activations of shape {list(x.shape)}, not [tokens, {width}]"
         )
-    x = x.detach()
+    if x.is_contiguous():
+        return x
     # A row stride below the width (an expanded row, say) is not something native code walks over.
-    if x.shape[0] > 1 and x.stride(0) < width:
+    if x.stride(1) != 1 or (x.shape[0] > 1 and x.stride(0) < width):
         return x.contiguous()
-    return x if x.stride(1) == 1 or width == 1 else x.contiguous()
+    return x
 
 
 def routing(
@@ -63,10 +64,11 @@ def routing(
             f"{name} was given ids {list(index.shape)} and weights {list(weights.shape)} for "
             f"{tokens} tokens",
         )
-    return (
-        index.detach().to(torch.int64).contiguous(),
-        weights.detach().to(torch.float32).contiguous(),
-    )
+    if index.dtype is not torch.int64 or not index.is_contiguous():
+        index = index.to(torch.int64).contiguous()
+    if weights.dtype is not torch.float32 or not weights.is_contiguous():
+        weights = weights.detach().to(torch.float32).contiguous()
+    return index, weights
 
 
 def address(tensor: torch.Tensor, kind: str = "void *") -> Any:

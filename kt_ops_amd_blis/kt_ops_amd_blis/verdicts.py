@@ -190,6 +190,6 @@ def _examine(
             report |= json.loads(line)
     if not report:
         died = f"signal {-done.returncode}" if done.returncode < 0 else f"exit {done.returncode}"
-        return {"error": f"the process that tried it ended with {died}"}
+        return {"error": f"the process that tried it ended with {died}{said and f' ({said})'}"}
     report["said"] = said
     return report

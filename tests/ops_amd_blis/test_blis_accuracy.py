@@ -42,7 +42,7 @@ def relative(actual, wanted):
 # the step for all of them. Bounds are a tenth above what benchmarks/amd/accuracy.py prints.
 @pytest.mark.parametrize(
     ("freedom", "group", "bound"),
-    [(1000, 0, 0.019), (1000, 128, 0.015), (5, 0, 0.033), (5, 128, 0.022), (5, 32, 0.016)],
+    [(1000, 0, 0.027), (1000, 128, 0.021), (5, 0, 0.036), (5, 128, 0.026), (5, 32, 0.0185)],
 )
 def test_heavy_tails(freedom, group, bound):
     random = np.random.default_rng(0)
@@ -66,7 +66,7 @@ def test_heavy_tails(freedom, group, bound):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize(("group", "bound"), [(0, 0.04), (64, 0.02)])
+@pytest.mark.parametrize(("group", "bound"), [(0, 0.024), (64, 0.018)])
 def test_a_real_layer_as_experts(smollm2, group, bound):
     """SmolLM2's MLP cut into eight experts that are all chosen is the MLP itself."""
     experts = 8

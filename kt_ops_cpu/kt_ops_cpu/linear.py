@@ -26,8 +26,8 @@ class CpuLinear(LinearKernel):
     value is then off by at most 1/254 of the largest in its block. The option
     ``activation_bits: 16`` adds what that rounding left over as a second term, for twice the
     arithmetic. F32 and F16 weights are multiplied in float32, BF16 weights too, with activations
-    rounded to bfloat16 where the CPU has instructions for that. A row of ``x`` that holds a NaN or an infinity gives a row of NaN or infinities and
-    leaves the others alone.
+    rounded to bfloat16 where the CPU has instructions for that. A row of ``x`` that holds a NaN or
+    an infinity gives a row of NaN or infinities and leaves the others alone.
     """
 
     own_threads = True

@@ -65,7 +65,7 @@ dist/built: $(VENV)/base $(SOURCES)
 
 dist/built-cuda: dist/built
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist \
-	  -Csetup-args=-Darchs=$(CUDA_ARCHS) ./kt_ops_cuda
+	  --config-settings=setup-args=-Darchs=$(CUDA_ARCHS) ./kt_ops_cuda
 	touch $@
 
 $(VENV)/installed: dist/built

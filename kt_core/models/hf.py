@@ -200,6 +200,8 @@ def forward_logits(
 ) -> torch.Tensor:
     """Run ``tokens`` ``(1, n)`` through the model; return logits ``(1, keep, vocab)`` (0: all)."""
     keyword = _cache_keyword(type(model).forward)
+    embedding = model.get_input_embeddings()  # type: ignore[operator]
+    tokens = tokens.to(embedding.weight.device)
     with torch.inference_mode():
         output = model(tokens, **{keyword: cache}, use_cache=True, logits_to_keep=keep)
     logits: torch.Tensor = output.logits

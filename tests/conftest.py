@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -35,6 +36,15 @@ def _no_model() -> str | None:
     if not path:
         return "KT_TEST_MODEL does not name SmolLM2's GGUF file"
     return None if Path(path).is_file() else f"{path} is not there"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was():
+    """Commands set up kt's logger for the whole process; a test must not leave that to the next."""
+    logger = logging.getLogger("kt_core")
+    before = (logger.propagate, logger.level, list(logger.handlers))
+    yield
+    logger.propagate, logger.level, logger.handlers = before
 
 
 @pytest.fixture(scope="session")

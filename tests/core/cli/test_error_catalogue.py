@@ -21,15 +21,16 @@ SOURCES = sorted(
 
 
 def literal_codes():
-    """Return ``{code: files}`` of all string literals that are a code and nothing else."""
+    """Return ``{code: files}`` of all string literals that are a code or begin with one."""
     found = {}
     for path in SOURCES:
         if path.name.startswith("codes_"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             value = node.value if isinstance(node, ast.Constant) else None
-            if isinstance(value, str) and re.fullmatch(r"KT\d{3}", value):
-                found.setdefault(value, set()).add(path.name)
+            code = re.match(r"KT\d{3}(?= |$)", value) if isinstance(value, str) else None
+            if code is not None:
+                found.setdefault(code[0], set()).add(path.name)
     return found
 
 

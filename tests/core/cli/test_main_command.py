@@ -244,7 +244,9 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
 def test_ctrl_c_ends_quietly(tmp_path):
     script = tmp_path / "wait.py"
     script.write_text(
-        "import sys, time\nfrom kt_core.cli.main import guarded\n"
+        "import signal, sys, time\nfrom kt_core.cli.main import guarded\n"
+        # A shell's background job would leave the signal ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def run():\n    print('up', flush=True)\n    time.sleep(60)\n    return 0\n"
         "sys.exit(guarded(run))\n"
     )

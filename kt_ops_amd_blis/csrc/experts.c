@@ -121,6 +121,7 @@ static void gate_up(void *argument, int64_t task, int32_t worker) {
   const float *up_bias = layer->up_bias ? layer->up_bias + b.expert * inter : NULL;
   for (int64_t c = from; c < to; c++) {
     const int64_t width = kt_chunk_width(l, c), half = width / 2, column = c * (l->width / 2);
+    if (c + 1 < to) kt_prefetch(panels + (c + 1) * l->chunk_bytes);
     const void *product = kt_product(p->blis, p->variant, l, panels, column_scales, c, b.rows, a,
                                      row_scales, tile, sums);
     p->variant->activate_tile(product, l->groups > 1, width, b.rows, half, row_scales,
@@ -139,6 +140,13 @@ static int64_t lower_bound(const int64_t *pair_token, int64_t from, int64_t to, 
     else to = middle;
   }
   return from;
+}
+
+/* The next expert that has tokens, or e itself. */
+static int64_t next_expert(const pass *p, int64_t e) {
+  for (int64_t next = e + 1; next < p->layer->experts; next++)
+    if (p->offsets[next + 1] > p->offsets[next]) return next;
+  return e;
 }
 
 static void down(void *argument, int64_t task, int32_t worker) {
@@ -163,6 +171,8 @@ static void down(void *argument, int64_t task, int32_t worker) {
     const int64_t end = lower_bound(p->pair_token, first, p->offsets[e + 1], token + tokens);
     const float *scales = layer->down_scales + e * l->scale_count;
     const float *bias = layer->down_bias ? layer->down_bias + e * l->n + column : NULL;
+    const int64_t next = first < end ? next_expert(p, e) : e;
+    if (next != e) kt_prefetch(layer->down_panels + next * l->panel_bytes + c * l->chunk_bytes);
     for (int64_t pair = first; pair < end; pair += BLOCK_ROWS) {
       const int64_t rows = kt_min(BLOCK_ROWS, end - pair);
       const float *row_scales = p->hs + pair * l->groups;

@@ -12,11 +12,11 @@
 
 #include "call.h"
 
-/* How long a thread that waits stays awake: first with its core, then yielding it to whoever wants it
- * (torch's threads between two layers), then asleep in the kernel. Waking takes about as long as reading
- * a layer's weights for one token, so a decoding model must find the workers awake; one that stopped
- * must not find them burning. */
-enum { SPIN_MICROSECONDS = 50, YIELD_MICROSECONDS = 1000, PAUSES = 32 };
+/* How long a thread that waits stays awake: offering its core now and then to whoever wants it (torch's
+ * threads between two layers), then asleep in the kernel. Waking takes about as long as reading a layer's
+ * weights for one token, so a decoding model must find the workers awake; one that stopped must not find
+ * them burning. */
+enum { YIELD_EVERY_MICROSECONDS = 50, SLEEP_AFTER_MICROSECONDS = 1000, PAUSES = 32 };
 
 struct kt_pool {
   int32_t threads;
@@ -58,12 +58,24 @@ static int64_t microseconds(void) {
   return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+typedef struct {
+  int64_t since, yielded;
+} wait_clock;
+
+static wait_clock start_waiting(void) {
+  const int64_t now = microseconds();
+  return (wait_clock){now, now};
+}
+
 /* One step of waiting; false once it is time to sleep. */
-static bool stay_awake(int64_t since) {
+static bool stay_awake(wait_clock *clock) {
   for (int i = 0; i < PAUSES; i++) relax();
-  const int64_t waited = microseconds() - since;
-  if (waited > SPIN_MICROSECONDS) sched_yield();
-  return waited < YIELD_MICROSECONDS;
+  const int64_t now = microseconds();
+  if (now - clock->yielded > YIELD_EVERY_MICROSECONDS) {
+    sched_yield();
+    clock->yielded = microseconds();
+  }
+  return now - clock->since < SLEEP_AFTER_MICROSECONDS;
 }
 
 static void futex_wait(atomic_uint *word, unsigned expected) {
@@ -100,8 +112,8 @@ static void *work(void *argument) {
   unsigned seen = 0;
   for (;;) {
     unsigned posts = atomic_load_explicit(&pool->posts, memory_order_acquire);
-    const int64_t since = microseconds();
-    while (posts == seen && stay_awake(since))
+    wait_clock clock = start_waiting();
+    while (posts == seen && stay_awake(&clock))
       posts = atomic_load_explicit(&pool->posts, memory_order_acquire);
     while (posts == seen) {
       atomic_fetch_add(&pool->sleepers, 1);
@@ -134,8 +146,8 @@ void kt_pool_run(kt_pool *pool, kt_task task, void *context, int64_t count) {
   take_tasks(pool, 0);
   atomic_store(&pool->open, 0);
   /* What is left is at most one task per worker. */
-  const int64_t since = microseconds();
-  while (atomic_load(&pool->inside) != 0) (void)stay_awake(since);
+  wait_clock clock = start_waiting();
+  while (atomic_load(&pool->inside) != 0) (void)stay_awake(&clock);
 }
 
 void kt_pool_acquire(kt_pool *pool, const kt_blis *blis) {

@@ -34,6 +34,17 @@ CODES = (
         "  help: give the folder that belongs to the file, or leave --model out",
     ),
     Code(
+        "KT305",
+        "The rule file is for another model",
+        "architectures in the rule file says which models it is for, and this one is not among "
+        "them. Its patterns would match by accident or not at all. Let kt choose the file, or add "
+        "the architecture if the rules do fit.",
+        "rules.yaml:5:16: KT305 rules.yaml is for Qwen3MoeForCausalLM, the model is a "
+        "LlamaForCausalLM\n"
+        "  help: use --rules auto for the shipped file, or add the model to architectures: "
+        "[Qwen3MoeForCausalLM, LlamaForCausalLM]",
+    ),
+    Code(
         "KT310",
         "The operator cannot take this module's place",
         "Every operator says which module classes it can stand for. The rule matches a module of "

@@ -92,6 +92,7 @@ class _Builder:
             )
 
     def build(self, context: int) -> Plan:
+        self._check_architecture()
         skeleton = skeleton_of(self.model)
         matches = match_modules(
             self.rules, [(module.path, module.classes) for module in skeleton.modules]
@@ -291,6 +292,21 @@ class _Builder:
                     facts=(f"left over: {', '.join(names[:6])}",),
                     help="the file may be of a variant of the model that computes something else",
                     severity=Severity.WARNING,
+                )
+            )
+
+    def _check_architecture(self) -> None:
+        """A rule file that names its architectures is for no other model."""
+        meant, model = self.rules.architectures, tuple(self.config.architectures or ())
+        if meant and model and not set(meant) & set(model):
+            self.problems.append(
+                Problem(
+                    "KT305",
+                    f"{self.rules.path} is for {', '.join(meant)}, the model is a "
+                    f"{', '.join(model)}",
+                    self.rules.places.get("architectures"),
+                    help="use --rules auto for the shipped file, or add the model to "
+                    f"architectures: [{', '.join((*meant, *model))}]",
                 )
             )
 

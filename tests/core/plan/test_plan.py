@@ -243,6 +243,16 @@ def test_transfer_map_is_checked_against_the_layers(tiny, tmp_path):
     assert "KT332" in codes(bad, Severity.WARNING)
 
 
+def test_a_rule_file_for_another_model_is_refused(tiny, tmp_path):
+    text = "architectures: [Qwen3MoeForCausalLM]\nrules:" + LINEARS
+    plan = plan_of(tiny, tmp_path, text)
+    assert codes(plan) == ["KT305"]
+    assert plan.errors[0].location.line == 1
+    assert "LlamaForCausalLM" in plan.errors[0].message
+    fitting = text.replace("Qwen3MoeForCausalLM", "Qwen3MoeForCausalLM, LlamaForCausalLM")
+    assert not plan_of(tiny, tmp_path, fitting).errors
+
+
 def test_why_names_winner_and_losers(tiny, tmp_path):
     path = tmp_path / "rules.yaml"
     path.write_text(LINEARS + "- {match: {name: q_proj$}, replace: {class: default}}\n")

@@ -3,6 +3,7 @@
 usage: layer.py [--experts E --hidden H --inter I --top-k K] [--tokens 1,4,32,512] [--rounds N] [--json]
 
 Peers, each where its Python is named: KT_KERNEL_PYTHON (kt-kernel 0.7.2), ZENTORCH_PYTHON (zentorch).
+kt_ops_cpu.experts is measured too where it is installed: 4-bit weights against int8 in decoding.
 Every round measures the limits, us and each peer one after the other; what is printed are medians over
 the rounds, and ratios are taken within a round, so that a machine shared with others disturbs them little.
 kt-kernel runs once with all threads and once with one, since it collapses when its threads equal the
@@ -25,7 +26,15 @@ from floor import Floor
 from kt_ops_amd_blis.experts import MoeInt8
 from kt_ops_amd_blis.library import library
 
-from kt_core.operators.kernel import Activation, ExpertsShape, ExpertsWeights, KernelContext
+from kt_core.operators.kernel import (
+    Activation,
+    ExpertsKernel,
+    ExpertsShape,
+    ExpertsWeights,
+    KernelContext,
+)
+from kt_core.registry.registry import default_registry
+from kt_core.testing.packed import random_packed
 from kt_core.weights import PackedTensor, QuantType
 from kt_ops_amd_blis import native
 
@@ -34,22 +43,25 @@ PAUSE = 0.3  # seconds until a peer's threads have stopped spinning (OpenMP runt
 
 
 class Ours:
-    """Our kernel in this process."""
+    """One of our own kernels in this process."""
 
-    def __init__(self, args: argparse.Namespace, group: int = 0) -> None:
+    def __init__(self, args: argparse.Namespace, kernel: type[ExpertsKernel], **options) -> None:
         self.args = args
         shape = ExpertsShape(args.experts, args.hidden, args.inter, args.top_k)
-        options = {"group_size": group}
         context = KernelContext("bench", torch.bfloat16, torch.device("cpu"), options)
-        self.kernel = MoeInt8(shape, Activation(), context)
+        self.kernel = kernel(shape, Activation(), context)
+
+    def load(self, *types: QuantType) -> Ours:
+        """Make gate, up and down of these stored types."""
+        args = self.args
         sizes = ((args.inter, args.hidden), (args.inter, args.hidden), (args.hidden, args.inter))
-        generator = torch.Generator().manual_seed(0)
         stacks = []
-        for size in sizes:
-            stack = torch.randn(args.experts, *size, generator=generator).mul_(0.02).bfloat16()
-            data = stack.view(torch.uint8).numpy()
-            stacks.append(PackedTensor("w", tuple(stack.shape), QuantType.BF16, data).unstack())
+        for stored, size in zip(types, sizes, strict=True):
+            one = random_packed(stored, (args.experts * size[0], size[1]), seed=len(stacks))
+            data = one.data.reshape(args.experts, size[0], -1)
+            stacks.append(PackedTensor("w", (args.experts, *size), stored, data).unstack())
         self.kernel.load(ExpertsWeights(*stacks))
+        return self
 
     def seconds(self, tokens: int, repeats: int) -> list[float]:
         args = self.args
@@ -65,6 +77,9 @@ class Ours:
             self.kernel.forward(x, routes[i % 8], scales)
             times.append(time.perf_counter() - start)
         return times[1:]
+
+    def close(self) -> None:
+        """Nothing to stop; a peer has a process."""
 
 
 class Peer:
@@ -96,9 +111,14 @@ class Peer:
         self.process.wait()
 
 
-def peers(args: argparse.Namespace, threads: int) -> dict[str, list[Peer]]:
+def peers(args: argparse.Namespace, threads: int) -> dict[str, list[Ours | Peer]]:
     """Return the peers that can run, by name; those of one name compete for the better time."""
-    found: dict[str, list[Peer]] = {}
+    found: dict[str, list[Ours | Peer]] = {}
+    packed = default_registry().kernel("kt_ops_cpu.experts")
+    if packed is not None:
+        kernel = Ours(args, default_registry().load_target(packed.spec))
+        loaded = kernel.load(QuantType.Q4_K, QuantType.Q4_K, QuantType.Q6_K)
+        found["kt_ops_cpu.experts Q4_K/Q6_K"] = [loaded]
     python = os.environ.get("KT_KERNEL_PYTHON")
     if python:
         counts = sorted({1, threads})
@@ -123,7 +143,8 @@ def main() -> int:
     args = parser.parse_args()
     threads = native.threads()
     torch.set_num_threads(1)  # the only torch work here is making inputs
-    floor, ours, others = Floor(threads), Ours(args, args.group_size), peers(args, threads)
+    floor, others = Floor(threads), peers(args, threads)
+    ours = Ours(args, MoeInt8, group_size=args.group_size).load(*[QuantType.BF16] * 3)
     rows = [measure(args, int(n), floor, ours, others) for n in args.tokens.split(",")]
     for group in others.values():
         for peer in group:
@@ -140,7 +161,11 @@ def main() -> int:
 
 
 def measure(
-    args: argparse.Namespace, tokens: int, floor: Floor, ours: Ours, others: dict[str, list[Peer]]
+    args: argparse.Namespace,
+    tokens: int,
+    floor: Floor,
+    ours: Ours,
+    others: dict[str, list[Ours | Peer]],
 ) -> dict[str, object]:
     """Return the medians of one number of tokens."""
     operations = 2 * tokens * args.top_k * 3 * args.hidden * args.inter

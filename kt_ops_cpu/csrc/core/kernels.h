@@ -33,10 +33,11 @@ struct kt_ahead {
   int64_t bytes;
 };
 
-/* c[r] = sum over `values` of K of one token times row r, for 16 rows that start at `first`. Block s of
- * the token is at x + s * x_stride. `ahead` is prefetched along the way. */
+/* c[t][r] = sum over `values` of K of token t times row r, for 16 rows that start at `first` and up to
+ * gemv_tokens tokens. Block s of the tokens, adjacent, is at x + s * x_stride; rows of c are KT_STRIP_ROWS
+ * floats. `ahead` is prefetched along the way. */
 typedef void kt_gemv_fn(const uint8_t *first, int64_t row_bytes, int64_t values, const uint8_t *x,
-                        int64_t x_stride, float *c, struct kt_ahead ahead);
+                        int64_t x_stride, int tokens, float *c, struct kt_ahead ahead);
 
 /* h[i] = act(gate[i]) * up[i]. */
 typedef void kt_glu_fn(int act, float alpha, float limit, const float *gate, const float *up, float *h,
@@ -63,6 +64,7 @@ struct kt_kernels {
   kt_dot_fn *dot_planes;
   int planes_tokens;
   kt_gemv_fn *const *gemv; /* [KT_TYPE_SLOTS]; null entries and a null table: use panels */
+  int gemv_tokens;
   kt_glu_fn *glu;
   kt_axpy_fn *axpy;
   kt_store_fn *store;

@@ -3,13 +3,19 @@
 #include <string.h>
 
 #define CACHE_LINE 64
+#define SOON_TOKENS 8
 
-/* Touch one share of what comes next, so that the requests are spread over the strip. */
-static void prefetch_share(struct kt_ahead ahead, int64_t part, int64_t parts) {
+/* Touch one share of what comes next, so that the requests are spread over the strip. With few tokens it
+ * comes soon: into the first-level cache. Otherwise the second level must do, or it would drive out the
+ * activations; such requests may be dropped when many are on their way, which is then no loss. */
+static void prefetch_share(struct kt_ahead ahead, int64_t part, int64_t parts, int soon) {
   const int64_t first = ahead.bytes * part / parts / CACHE_LINE;
   const int64_t last = ahead.bytes * (part + 1) / parts / CACHE_LINE;
   for (int64_t line = first; line < last; line++)
-    __builtin_prefetch(ahead.first + line * CACHE_LINE, 0, 2);
+    if (soon)
+      __builtin_prefetch(ahead.first + line * CACHE_LINE, 0, 3);
+    else
+      __builtin_prefetch(ahead.first + line * CACHE_LINE, 0, 2);
 }
 
 /* Bring the next step of `rows` rows into the first-level cache: the second-level cache has it already,
@@ -36,16 +42,16 @@ static void unpack_padded(kt_panel_fn *unpack, const uint8_t *block, int64_t row
   unpack(space->padded, stride, padded_values, panel);
 }
 
-/* One token and whole panels of a type that can be multiplied without being unpacked to memory. Memory
- * is touched two panels ahead: while one panel is computed, the second after it is on its way. */
-static void strip_gemv(kt_gemv_fn *gemv, const struct kt_weight *weight, const uint8_t *first, int rows,
-                       int64_t values, const uint8_t *x, int64_t x_stride, float *c, struct kt_ahead ahead) {
+/* A few tokens and whole panels of a type that can be multiplied without being unpacked to memory. */
+static void strip_gemv(const struct kt_kernels *kernels, const struct kt_weight *weight, const uint8_t *first,
+                       int rows, int64_t values, const uint8_t *x, int64_t x_stride, int tokens, float *c,
+                       struct kt_ahead ahead) {
   const int panels = rows / KT_PANEL_ROWS;
   for (int p = 0; p < panels; p++) {
     const int64_t from = ahead.bytes * p / panels, to = ahead.bytes * (p + 1) / panels;
     const struct kt_ahead share = {ahead.bytes > 0 ? ahead.first + from : NULL, to - from};
-    gemv(first + p * KT_PANEL_ROWS * weight->row_bytes, weight->row_bytes, values, x, x_stride,
-         c + p * KT_PANEL_ROWS, share);
+    kernels->gemv[weight->number](first + p * KT_PANEL_ROWS * weight->row_bytes, weight->row_bytes, values, x,
+                                  x_stride, tokens, c + p * KT_PANEL_ROWS, share);
   }
 }
 
@@ -61,11 +67,12 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
   const int panels = (rows + KT_PANEL_ROWS - 1) / KT_PANEL_ROWS;
   const int64_t step_size = (int64_t)KT_STEP / type->block_values * type->block_bytes;
   const uint8_t *first = data + row * weight->row_bytes;
-  if (tokens == 1 && rows % KT_PANEL_ROWS == 0 && kernels->gemv != NULL && kernels->gemv[weight->number] != NULL) {
+  if (tokens <= kernels->gemv_tokens && rows % KT_PANEL_ROWS == 0 && kernels->gemv != NULL &&
+      kernels->gemv[weight->number] != NULL) {
     const int64_t end = step_end * KT_STEP < weight->cols ? step_end * KT_STEP : weight->cols;
-    strip_gemv(kernels->gemv[weight->number], weight, first + step * step_size, rows, end - step * KT_STEP,
-               x->blocks + (step * x->tokens + first_token) * x->block_bytes, x->tokens * x->block_bytes, c,
-               ahead);
+    strip_gemv(kernels, weight, first + step * step_size, rows, end - step * KT_STEP,
+               x->blocks + (step * x->tokens + first_token) * x->block_bytes, x->tokens * x->block_bytes,
+               tokens, c, ahead);
     return;
   }
   memset(c, 0, (size_t)tokens * KT_STRIP_ROWS * sizeof(float));
@@ -88,7 +95,7 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
     const int parts = (tokens + most - 1) / most;
     for (int part = 0; part < parts; part++) {
       const int from = part * most, left_tokens = tokens - from;
-      prefetch_share(ahead, (s - step) * parts + part, (step_end - step) * parts);
+      prefetch_share(ahead, (s - step) * parts + part, (step_end - step) * parts, tokens <= SOON_TOKENS);
       dot(space->panels, panels, blocks + from * x->block_bytes,
           left_tokens < most ? left_tokens : most, values, c + from * KT_STRIP_ROWS);
     }

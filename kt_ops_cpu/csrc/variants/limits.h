@@ -29,8 +29,9 @@ static int64_t kt_read(const uint8_t *memory, int64_t bytes) {
 static int64_t kt_peak(int64_t rounds) {
   __m512i sum[12], a = _mm512_set1_epi8(3);
   const __m512i b = _mm512_set1_epi8(5);
+  /* They begin differently, or the compiler would see that all sums are one. */
 #pragma GCC unroll 12
-  for (int i = 0; i < 12; i++) sum[i] = _mm512_setzero_si512();
+  for (int i = 0; i < 12; i++) sum[i] = _mm512_set1_epi32(i);
   for (int64_t r = 0; r < rounds; r++) {
     __asm__ volatile("" : "+v"(a)); /* a new factor, for all the compiler knows */
 #pragma GCC unroll 12
@@ -50,7 +51,7 @@ static int64_t kt_peak(int64_t rounds) {
   __m256i sum[8], a = _mm256_set1_epi8(3);
   const __m256i b = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
+  for (int i = 0; i < 8; i++) sum[i] = _mm256_set1_epi32(i);
   for (int64_t r = 0; r < rounds; r++) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {

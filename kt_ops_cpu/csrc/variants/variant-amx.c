@@ -15,7 +15,7 @@
 static const struct kt_kernels table = {KT_TABLE_COMMON,
                                         KT_TABLE_DOT(avx512),
                                         KT_TABLE_PANELS,
-                                        .gemv = kt_gemv_avx512,
+                                        .gemv = kt_gemv_avx512, .gemv_tokens = 4,
                                         .planes = {[KT_FAMILY_K32] = kt_planes_k32,
                                                    [KT_FAMILY_K32_MIN] = kt_planes_k32_min,
                                                    [KT_FAMILY_K16] = kt_planes_k16,

@@ -12,7 +12,7 @@ static const struct kt_kernels table = {KT_TABLE_COMMON,
                                         KT_TABLE_DOT(avx2),
                                         KT_TABLE_PANELS,
                                         .dot_tokens = 8,
-                                        .gemv = kt_gemv_avx2};
+                                        .gemv = kt_gemv_avx2, .gemv_tokens = 2};
 
 const struct kt_kernels *const kt_kernels_avx2 = &table;
 

@@ -22,7 +22,7 @@ static const struct kt_kernels table = {KT_TABLE_COMMON,
                                         KT_TABLE_DOT(avx512),
                                         KT_TABLE_PANELS,
                                         .dot_tokens = 12,
-                                        .gemv = kt_gemv_avx512};
+                                        .gemv = kt_gemv_avx512, .gemv_tokens = 4};
 
 const struct kt_kernels *const KT_NAME = &table;
 

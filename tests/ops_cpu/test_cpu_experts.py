@@ -211,9 +211,13 @@ def test_rows_may_be_strided():
 
 
 def test_more_tokens_than_one_pass_holds(monkeypatch):
-    """Passes are independent: but for sums of a lone token in another order, nothing changes."""
+    """Passes are independent: but for float32 sums in another order, nothing changes.
+
+    AMX takes 16 tokens of an expert at a time and the rest another way, so that where a pass ends
+    decides which way a token goes.
+    """
     kernel = build(make_weights(("Q4_K", "Q4_K", "Q6_K")))
     x, ids, scores = make_call(2500)
     y = kernel.forward(x, ids, scores)
     monkeypatch.setattr("kt_ops_cpu.experts.TOKENS_PER_CALL", 700)
-    assert relative_error(kernel.forward(x, ids, scores), y.double()) < 1e-6
+    assert relative_error(kernel.forward(x, ids, scores), y.double()) < 1e-5

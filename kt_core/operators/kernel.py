@@ -86,6 +86,9 @@ class Kernel(ABC):
     own_threads: ClassVar[bool] = False
     """Whether the kernel computes with threads of its own, not torch's."""
 
+    graph_safe: ClassVar[bool] = False
+    """Whether a CUDA graph may capture :meth:`forward`: no synchronisation, no choice by values."""
+
     @classmethod
     def check(
         cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext

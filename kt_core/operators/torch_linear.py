@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional
@@ -15,6 +15,8 @@ from kt_core.weights import PackedTensor, TensorInfo
 
 class TorchLinear(LinearKernel):
     """Holds ``(out_features, in_features)`` in the activations' dtype on any torch device."""
+
+    graph_safe: ClassVar[bool] = True
 
     weight: torch.Tensor
     bias: torch.Tensor | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,7 +22,8 @@ from kt_core.operators.kernel import (
 )
 from kt_core.registry.registry import Registry
 from kt_core.registry.specs import EXPERTS, LINEAR, Accepted
-from kt_core.runtime.decode import decode_step
+from kt_core.runtime.decode import decoder_for
+from kt_core.runtime.graph import GraphDecoder
 from kt_core.runtime.load import LoadedModel
 
 
@@ -37,7 +39,9 @@ class ModelSpeed:
     prefill_seconds: tuple[float, ...]
     decode_seconds: tuple[float, ...]
     glue_share: float
-    """Share of a decode step that is spent outside the operators' kernels."""
+    """Share of an uncaptured decode step that is spent outside the operators' kernels."""
+    cuda_graph: bool
+    """Whether decoding ran as a captured CUDA graph, which leaves no glue."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -65,10 +69,14 @@ def measure_model(loaded: LoadedModel, prompt: int, new: int, runs: int) -> Mode
     def prefill() -> None:
         forward_logits(model, ids[:, :prompt], dynamic_cache(model))
 
-    def decode() -> None:
+    def decode(graph: bool = True) -> bool:
         cache = dynamic_cache(model)
-        for at in range(new):
-            decode_step(model, ids[:, at : at + 1], cache)
+        forward_logits(model, ids[:, :1], cache)
+        with closing(decoder_for(model, cache, new, graph=graph)) as decoder:
+            for at in range(1, new + 1):
+                # Read back, as a sampler would: steps must not queue up on a GPU.
+                decoder.step(ids[:, at : at + 1]).argmax().item()
+            return isinstance(decoder, GraphDecoder)
 
     prefill_seconds = _timed(prefill, runs)
     decode_seconds = _timed(decode, runs)
@@ -77,14 +85,15 @@ def measure_model(loaded: LoadedModel, prompt: int, new: int, runs: int) -> Mode
         new,
         runs,
         prompt / statistics.median(prefill_seconds),
-        new / statistics.median(decode_seconds),
+        (new + 1) / statistics.median(decode_seconds),
         prefill_seconds,
         decode_seconds,
-        _glue_share(loaded, decode),
+        _glue_share(loaded, lambda: decode(graph=False)),
+        decode(),
     )
 
 
-def _timed(run: Callable[[], None], runs: int) -> tuple[float, ...]:
+def _timed(run: Callable[[], object], runs: int) -> tuple[float, ...]:
     run()
     seconds = []
     for _ in range(runs):
@@ -100,7 +109,7 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def _glue_share(loaded: LoadedModel, decode: Callable[[], None]) -> float:
+def _glue_share(loaded: LoadedModel, decode: Callable[[], object]) -> float:
     """Run ``decode`` once with every kernel call timed."""
     from kt_core.operators.operator import PhasedOperator
 

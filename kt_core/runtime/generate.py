@@ -13,7 +13,7 @@ from torch import nn
 
 from kt_core.errors import UsageError
 from kt_core.models.hf import dynamic_cache, forward_logits
-from kt_core.runtime.decode import decode_step
+from kt_core.runtime.decode import Decoder, decoder_for
 from kt_core.runtime.sampling import Sampler, Sampling
 from kt_core.runtime.text import TextStream
 
@@ -78,13 +78,15 @@ def stream(
     stop: Sequence[str] = (),
     stop_tokens: Sequence[int] | None = None,
     cache: Any = None,
+    use_cuda_graph: bool = True,
     result: Generation | None = None,
 ) -> Iterator[Step]:
     """Generate token by token.
 
     ``inputs`` are prompt ids ``(1, n)`` or ``(n,)``, int64. ``stop_tokens`` defaults to the model's
     and tokenizer's end tokens. ``result`` is filled as the stream runs. Closing the iterator stops
-    the generation after the step in hand.
+    the generation after the step in hand. A ``cache`` of the caller's is appended to, which rules
+    out a captured graph.
 
     Raises:
         UsageError: KT722 for a prompt that is empty, batched or too long, KT723 for bad limits.
@@ -95,37 +97,46 @@ def stream(
     sampler = Sampler(sampling or Sampling())
     ends = set(end_tokens(model, tokenizer) if stop_tokens is None else stop_tokens)
     text = TextStream(tokenizer, stop)
+    use_cuda_graph = use_cuda_graph and cache is None
     cache = cache if cache is not None else dynamic_cache(model)
     if max_new_tokens == 0:
         return
     started = time.perf_counter()
     logits = _prefill(model, prompt, cache, chunk_size)
     seen = prompt
-    while True:
-        token = sampler(seen, logits)
-        now = time.perf_counter()
-        if not result.tokens:
-            timings.prefill_tokens = prompt.shape[1]
-            timings.prefill_seconds = now - started
-            started = now
-        else:
-            timings.decode_tokens += 1
-            timings.decode_seconds = now - started
-        result.tokens.append(token)
-        ended = token in ends
-        piece = "" if ended else text.push(token)
-        if ended or text.stopped:
-            result.finish_reason = "stop"
-        last = ended or text.stopped or len(result.tokens) == max_new_tokens
-        if last:
-            piece += text.finish()
-        result.text += piece
-        yield Step(token, piece)
-        if last:
-            return
-        step = torch.tensor([[token]], dtype=torch.int64, device=prompt.device)
-        seen = torch.cat([seen, step], dim=1)
-        logits = decode_step(model, step, cache)[0, -1]
+    decoder: Decoder | None = None
+    try:
+        while True:
+            token = sampler(seen, logits)
+            now = time.perf_counter()
+            if not result.tokens:
+                timings.prefill_tokens = prompt.shape[1]
+                timings.prefill_seconds = now - started
+                started = now
+            else:
+                timings.decode_tokens += 1
+                timings.decode_seconds = now - started
+            result.tokens.append(token)
+            ended = token in ends
+            piece = "" if ended else text.push(token)
+            if ended or text.stopped:
+                result.finish_reason = "stop"
+            last = ended or text.stopped or len(result.tokens) == max_new_tokens
+            if last:
+                piece += text.finish()
+            result.text += piece
+            yield Step(token, piece)
+            if last:
+                return
+            step = torch.tensor([[token]], dtype=torch.int64, device=prompt.device)
+            seen = torch.cat([seen, step], dim=1)
+            if decoder is None:
+                decoder = decoder_for(model, cache, max_new_tokens, graph=use_cuda_graph)
+                cache = None  # a captured graph has its own copy
+            logits = decoder.step(step)
+    finally:
+        if decoder is not None:
+            decoder.close()
 
 
 def prefill_and_generate(
@@ -159,7 +170,8 @@ def prefill_and_generate(
 
     The positional signature is KTransformers'. Of it, ``num_heads``, ``head_dim_*`` and
     ``q_head_dim`` are read from the model's configuration and need not be given; ``use_cuda_graph``
-    has no effect on a CPU. ``on_token`` sees every :class:`Step` as it is made. Greedy by default.
+    matters where the whole model is on one GPU, see :mod:`kt_core.runtime.graph`. ``on_token`` sees every
+    :class:`Step` as it is made. Greedy by default.
 
     Raises:
         UsageError: KT722/KT723 for inputs that cannot be run, KT724 for an argument kt does not
@@ -188,6 +200,7 @@ def prefill_and_generate(
         sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed),
         stop=stop,
         cache=static_cache,
+        use_cuda_graph=use_cuda_graph,
         result=result,
     )
     for step in steps:

@@ -43,6 +43,7 @@ class MarlinExperts(ExpertsKernel):
     float32 activations are rounded to bfloat16.
     """
 
+    graph_safe: ClassVar[bool] = True
     exact_only: ClassVar[bool] = False
 
     def __init__(self, shape: ExpertsShape, activation: Activation, context: KernelContext) -> None:

@@ -43,6 +43,7 @@ class MarlinLinear(LinearKernel):
     ``num_bits``. float32 activations are rounded to bfloat16. ``report`` says what quantising cost.
     """
 
+    graph_safe: ClassVar[bool] = True
     exact_only: ClassVar[bool] = False
 
     def __init__(self, shape: LinearShape, context: KernelContext) -> None:

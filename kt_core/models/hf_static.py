@@ -26,6 +26,8 @@ class FixedLayer(StaticLayer):  # type: ignore[misc]
         self.keys, self.values, self.position = keys, values, position
         self.device, self.dtype = keys.device, keys.dtype
         self.is_initialized = True
+        self.scratch: Any = None
+        """What an attention kernel wants to find again at the next token."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any

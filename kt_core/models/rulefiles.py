@@ -34,6 +34,8 @@ class Described:
     experts: bool = False
     layers: int = 0
     kept: str = ""
+    fused: str = ""
+    """Which operators of kt-ops-cuda cover its modules: "attention", "attention router"."""
 
 
 _MLA = "kv_b_proj"
@@ -50,19 +52,33 @@ FAMILIES = (
         _MLA,
     ),
     Described("gemma3", ("Gemma3ForCausalLM",), "Gemma 3"),
-    Described("glm4_moe", ("Glm4MoeForCausalLM",), "GLM-4.5 and GLM-4.5-Air", True, 92),
+    Described(
+        "glm4_moe", ("Glm4MoeForCausalLM",), "GLM-4.5 and GLM-4.5-Air", True, 92, fused="attention"
+    ),
     Described("gpt_oss", ("GptOssForCausalLM",), "gpt-oss 20B and 120B", True, 36),
     Described(
         "llama",
         ("LlamaForCausalLM", "MistralForCausalLM"),
         "Llama, Mistral, InternLM2.5 and SmolLM2",
+        fused="attention",
     ),
     Described("minimax_m2", ("MiniMaxM2ForCausalLM",), "MiniMax-M2", True, 62),
-    Described("mixtral", ("MixtralForCausalLM",), "Mixtral 8x7B and 8x22B", True, 56),
-    Described("qwen2", ("Qwen2ForCausalLM",), "Qwen2 and Qwen2.5"),
-    Described("qwen2_moe", ("Qwen2MoeForCausalLM",), "Qwen2-MoE", True, 0, _GATED),
-    Described("qwen3", ("Qwen3ForCausalLM",), "Qwen3"),
-    Described("qwen3_moe", ("Qwen3MoeForCausalLM",), "Qwen3-MoE", True, 94),
+    Described(
+        "mixtral",
+        ("MixtralForCausalLM",),
+        "Mixtral 8x7B and 8x22B",
+        True,
+        56,
+        fused="attention router",
+    ),
+    Described("qwen2", ("Qwen2ForCausalLM",), "Qwen2 and Qwen2.5", fused="attention"),
+    Described(
+        "qwen2_moe", ("Qwen2MoeForCausalLM",), "Qwen2-MoE", True, 0, _GATED, "attention router"
+    ),
+    Described("qwen3", ("Qwen3ForCausalLM",), "Qwen3", fused="attention"),
+    Described(
+        "qwen3_moe", ("Qwen3MoeForCausalLM",), "Qwen3-MoE", True, 94, fused="attention router"
+    ),
     Described("qwen3_next", ("Qwen3NextForCausalLM",), "Qwen3-Next", True, 48, _GATED),
 )
 
@@ -169,9 +185,22 @@ def _amd_int8(family: Described) -> Iterator[_Rule]:
     yield _rest("cpu")
 
 
+def _fused(family: Described) -> Iterator[_Rule]:
+    """What surrounds the products of a decode step, each as one kernel."""
+    for what, name, operator in (
+        ("attention", r"\.self_attn$", "kt_ops_cuda.Attention"),
+        ("attention", "norm$", "kt_ops_cuda.RMSNorm"),
+        ("router", r"\.mlp\.gate$", "kt_ops_cuda.Router"),
+    ):
+        if what in family.fused.split():
+            said = operator.rpartition(".")[2]
+            yield _Rule(f"{said}: one kernel a step.", name, None, operator, _kwargs("cuda"))
+
+
 def _gpu(family: Described) -> Iterator[_Rule]:
     if family.experts:
         yield _experts("Routed experts.", _kwargs("cuda", GPU_EXPERTS))
+    yield from _fused(family)
     yield _linears(family, _kwargs("cuda", GPU_LINEAR))
     yield _head(_kwargs("cuda", GPU_LINEAR))
     yield _rest("cuda")

@@ -73,8 +73,10 @@ class Resolver:
         out = self._device(rule, kwargs, "out_device", None) if "out_device" in kwargs else None
         if generate is None or prefill is None:
             return None
-        if operator is None or operator.spec.kernel_kind is None:
+        if operator is None:
             return Resolution(operator, generate, out)
+        if operator.spec.kernel_kind is None:
+            return self._plain(rule, operator, generate, out)
         kind = operator.spec.kernel_kind
         names = self._kernel_names(kwargs, kind)
         if names is None:
@@ -82,6 +84,18 @@ class Resolver:
         chosen_prefill = self._kernel(rule, kwargs, "prefill_op", names[0], kind, prefill)
         chosen_decode = self._kernel(rule, kwargs, "generate_op", names[1], kind, generate)
         return Resolution(operator, generate, out, chosen_prefill, chosen_decode)
+
+    def _plain(
+        self, rule: Rule, operator: Found[OperatorSpec], device: str, out: str | None
+    ) -> Resolution | None:
+        """An operator that computes by itself must be able to run on its device."""
+        if device not in self.devices.assumed:
+            place = rule.place("replace.class")
+            problem = self.registry.rejection(operator, kind_of(device), place)
+            if problem is not None:
+                self.problems.append(problem)
+                return None
+        return Resolution(operator, device, out)
 
     @staticmethod
     def _kernel_names(kwargs: Mapping[str, Any], kind: str) -> tuple[str, str] | None:

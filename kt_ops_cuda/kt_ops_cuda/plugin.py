@@ -100,6 +100,71 @@ _KERNELS = (
     ),
 )
 
+_PLACEMENT: dict[str, object] = {
+    name: {"type": "string", "description": "The GPU: cuda, cuda:1, …"}
+    for name in ("generate_device", "prefill_device")
+}
+
+
+def _classes(part: str, *families: str) -> tuple[str, ...]:
+    """Transformers' classes, from family names as its modules spell them."""
+    return tuple(
+        f"transformers.models.{family}.modeling_{family}.{prefix}{part}"
+        for family, prefix in (entry.split(":") for entry in families)
+    )
+
+
+_LIKE_LLAMA = (
+    "llama:Llama",
+    "mistral:Mistral",
+    "mixtral:Mixtral",
+    "qwen2:Qwen2",
+    "qwen3:Qwen3",
+    "qwen2_moe:Qwen2Moe",
+    "qwen3_moe:Qwen3Moe",
+    "glm4_moe:Glm4Moe",
+)
+
+_OPERATORS = (
+    OperatorSpec(
+        name="kt_ops_cuda.Attention",
+        target="kt_ops_cuda.attention:Attention",
+        summary="Attention of Llama's kind; a captured decode step runs it as one kernel.",
+        replaces=_classes("Attention", *_LIKE_LLAMA),
+        kwargs_schema=_options(_PLACEMENT),
+    ),
+    OperatorSpec(
+        name="kt_ops_cuda.RMSNorm",
+        target="kt_ops_cuda.norm:RMSNorm",
+        summary="A root mean square norm in one kernel, summed in float32.",
+        replaces=_classes(
+            "RMSNorm",
+            *_LIKE_LLAMA,
+            "deepseek_v2:DeepseekV2",
+            "deepseek_v3:DeepseekV3",
+            "gemma3:Gemma3",
+            "gpt_oss:GptOss",
+            "minimax_m2:MiniMaxM2",
+        ),
+        kwargs_schema=_options(_PLACEMENT),
+    ),
+    OperatorSpec(
+        name="kt_ops_cuda.Router",
+        target="kt_ops_cuda.router:Router",
+        summary="A softmax router; its choice for a few tokens is two kernels.",
+        replaces=_classes(
+            "TopKRouter", "mixtral:Mixtral", "qwen2_moe:Qwen2Moe", "qwen3_moe:Qwen3Moe"
+        ),
+        kwargs_schema=_options(_PLACEMENT),
+    ),
+)
+
+
+@hookimpl
+def kt_register_operators() -> tuple[OperatorSpec, ...]:
+    """Return the operators of a decode step."""
+    return _OPERATORS
+
 
 @hookimpl
 def kt_register_kernels() -> tuple[KernelSpec, ...]:

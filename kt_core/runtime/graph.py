@@ -67,7 +67,7 @@ class CapturedStep:
     def run(self, model: nn.Module, token: torch.Tensor) -> torch.Tensor:
         """Run ``token`` ``(1, 1)``; return its logits ``(vocab,)``, valid until the next call."""
         with torch.inference_mode():
-            self._token.copy_(token)
+            self._token.fill_(int(token))  # an argument of a kernel; a copy would wait for the GPU
             if self._graph is None or self._logits is None:
                 return self._step(model)
             self._graph.replay()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,9 +58,11 @@ class Sampler:
         scores = logits.float()[None]
         for processor in self._processors:
             scores = processor(tokens.to(scores.device), scores)
-        best = int(scores.argmax())
-        # One NaN makes argmax return its place, so this catches every broken distribution.
-        if not torch.isfinite(scores[0, best]):
+        # One NaN makes max return its place, so this catches every broken distribution. Both numbers
+        # come in one copy: on a GPU each would be a wait of its own.
+        value, place = scores[0].max(-1)
+        largest, best = torch.stack((value.double(), place.double())).tolist()
+        if not math.isfinite(largest):
             raise KernelError.of(
                 "KT504",
                 "the model's logits are not finite",
@@ -67,7 +70,7 @@ class Sampler:
                 help="try --dtype float32",
             )
         if self._greedy:
-            return best
+            return int(best)
         probabilities = torch.softmax(scores[0], -1).cpu()
         return int(torch.multinomial(probabilities, 1, generator=self._generator))
 

@@ -12,6 +12,24 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kGroup = 8;  // query heads of a block
+constexpr int kTile = 64;  // rows of the cache read at once
+
+template <typename T>
+struct PairOf;
+template <>
+struct PairOf<half> {
+    using type = half2;
+};
+template <>
+struct PairOf<__nv_bfloat16> {
+    using type = __nv_bfloat162;
+};
+
+// Scores of a row of shared memory: of a chunk, and later one for every block of a key head.
+__host__ __device__ inline int score_width(const kt_attend& p) {
+    const int blocks = (p.room + p.chunk - 1) / p.chunk;
+    return p.chunk > blocks ? p.chunk : blocks;
+}
 
 // Writes the normalised, rotated and scaled head to shared memory. One warp.
 template <typename T, int kDim>
@@ -49,13 +67,17 @@ __device__ void prepare(const T* from, const T* weight, const T* cosine, const T
 
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ kt_attend p) {
-    constexpr int kLanes = kDim / 8;          // that share a row of keys
-    constexpr int kRows = 32 / kLanes;        // of keys a warp reads at once
+    constexpr int kLanes = kDim / 8;               // that share a row of keys
+    constexpr int kRows = 32 / kLanes;             // of keys a warp reads at once
     constexpr int kParts = kThreads / (kDim / 2);  // of the rows, in the sum of values
+    constexpr int kKeyLoads = kTile / (kWarps * kRows);
+    constexpr int kValueLoads = kTile / kParts;
+    using Pair = typename PairOf<T>::type;
     extern __shared__ float shared[];
-    float* query = shared;                        // kGroup x kDim
-    float* scores = query + kGroup * kDim;        // kGroup x chunk
-    float* sums = scores + kGroup * p.chunk;      // kParts x kGroup x kDim
+    const int width = score_width(p);
+    float* query = shared;                     // kGroup x kDim
+    float* scores = query + kGroup * kDim;     // kGroup x width
+    float* sums = scores + kGroup * width;     // kParts x kGroup x kDim
     float* largest = sums + kParts * kGroup * kDim;
     float* total = largest + kGroup;
     __shared__ __align__(16) T new_key[kDim];
@@ -69,8 +91,8 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ kt_at
     const int first_query = head * group + blockIdx.z * kGroup;
     const int queries = min(kGroup, group - static_cast<int>(blockIdx.z) * kGroup);
 
-    wait_for_previous_kernel();
-    let_next_kernel_start();
+    // Position and cache were complete before the kernel ahead of this one could start (the header
+    // says so), hence they are read beside it; q, k and v are its work.
     const int64_t position = *p.position;
     const int64_t start = p.window > 0 && position >= p.window ? position + 1 - p.window : 0;
     const int64_t begin = max(start, static_cast<int64_t>(blockIdx.x) * p.chunk);
@@ -80,7 +102,33 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ kt_at
     const int count = static_cast<int>(end - begin);
     const int active = static_cast<int>(position / p.chunk - start / p.chunk) + 1;
     const bool owns_new = end == position + 1;
+    T* keys = static_cast<T*>(p.keys) + head * p.head_stride;
+    T* values = static_cast<T*>(p.values) + head * p.head_stride;
+    const int key_column = lane % kLanes * 8;
+    const int key_row = warp * kRows + lane / kLanes;
+    const int value_column = thread % (kDim / 2) * 2;
+    const int value_row = thread / (kDim / 2);
+    uint4 key_words[kKeyLoads];
+    Pair value_words[kValueLoads];
+    const auto load_keys = [&](int base) {
+#pragma unroll
+        for (int i = 0; i < kKeyLoads; ++i) {
+            const int64_t at = begin + min(base + key_row + i * kWarps * kRows, count - 1);
+            key_words[i] = *reinterpret_cast<const uint4*>(keys + at * kDim + key_column);
+        }
+    };
+    const auto load_values = [&](int base) {
+#pragma unroll
+        for (int i = 0; i < kValueLoads; ++i) {
+            const int64_t at = begin + min(base + value_row + i * kParts, count - 1);
+            value_words[i] = *reinterpret_cast<const Pair*>(values + at * kDim + value_column);
+        }
+    };
+    load_keys(0);
+    load_values(0);
 
+    wait_for_previous_kernel();
+    let_next_kernel_start();
     const T* cosine = static_cast<const T*>(p.cosine);
     const T* sine = static_cast<const T*>(p.sine);
     for (int g = warp; g < queries; g += kWarps) {
@@ -88,8 +136,6 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ kt_at
                          static_cast<const T*>(p.q_weight), cosine, sine, p.rotary, p.eps, p.scale,
                          query + g * kDim);
     }
-    T* keys = static_cast<T*>(p.keys) + head * p.head_stride;
-    T* values = static_cast<T*>(p.values) + head * p.head_stride;
     const T* new_value = static_cast<const T*>(p.v) + head * kDim;
     if (owns_new && warp == kWarps - 1) {
         float* raw = sums;  // free until the end
@@ -107,42 +153,50 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ kt_at
     __syncthreads();
 
     {
-        const int column = lane % kLanes * 8;
         float q[kGroup][8];
 #pragma unroll
         for (int g = 0; g < kGroup; ++g) {
 #pragma unroll
-            for (int j = 0; j < 8; ++j) q[g][j] = g < queries ? query[g * kDim + column + j] : 0.f;
+            for (int j = 0; j < 8; ++j)
+                q[g][j] = g < queries ? query[g * kDim + key_column + j] : 0.f;
         }
-        const int step = kWarps * kRows;
-#pragma unroll 2
-        for (int base = warp * kRows; base < count; base += step) {
-            const int row = base + lane / kLanes;
-            const int64_t at = begin + min(row, count - 1);
-            float key[8];
-            load_8(at == position ? new_key + column : keys + at * kDim + column, key);
-            float dot[kGroup] = {};
+        for (int base = 0; base < count; base += kTile) {
+            if (base != 0) load_keys(base);
 #pragma unroll
-            for (int g = 0; g < kGroup; ++g) {
+            for (int i = 0; i < kKeyLoads; ++i) {
+                const int row = base + key_row + i * kWarps * kRows;
+                if (base + warp * kRows + i * kWarps * kRows >= count) break;  // the whole warp
+                uint4 words = key_words[i];
+                if (begin + row == position)
+                    words = *reinterpret_cast<const uint4*>(new_key + key_column);
+                float key[8];
+                widen_8<T>(words, key);
+                float dot[kGroup] = {};
 #pragma unroll
-                for (int j = 0; j < 8; ++j) dot[g] = fmaf(q[g][j], key[j], dot[g]);
-            }
+                for (int g = 0; g < kGroup; ++g) {
 #pragma unroll
-            for (int g = 0; g < kGroup; ++g) dot[g] = lanes_sum<kLanes>(dot[g]);
-            if (lane % kLanes == 0 && row < count) {
-                for (int g = 0; g < queries; ++g) scores[g * p.chunk + row] = dot[g];
+                    for (int j = 0; j < 8; ++j) dot[g] = fmaf(q[g][j], key[j], dot[g]);
+                }
+#pragma unroll
+                for (int g = 0; g < kGroup; ++g) dot[g] = lanes_sum<kLanes>(dot[g]);
+                if (lane % kLanes == 0 && row < count) {
+#pragma unroll
+                    for (int g = 0; g < kGroup; ++g) {
+                        if (g < queries) scores[g * width + row] = dot[g];
+                    }
+                }
             }
         }
     }
     __syncthreads();
     for (int g = warp; g < queries; g += kWarps) {
         float most = -INFINITY;
-        for (int i = lane; i < count; i += 32) most = fmaxf(most, scores[g * p.chunk + i]);
+        for (int i = lane; i < count; i += 32) most = fmaxf(most, scores[g * width + i]);
         most = warp_max(most);
         float sum = 0.f;
         for (int i = lane; i < count; i += 32) {
-            const float weight = __expf(scores[g * p.chunk + i] - most);
-            scores[g * p.chunk + i] = weight;
+            const float weight = __expf(scores[g * width + i] - most);
+            scores[g * width + i] = weight;
             sum += weight;
         }
         sum = lanes_sum<32>(sum);
@@ -153,27 +207,29 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ kt_at
     }
     __syncthreads();
     {
-        const int column = thread % (kDim / 2) * 2;
-        const int part = thread / (kDim / 2);
         float sum[kGroup][2] = {};
-#pragma unroll 4
-        for (int i = part; i < count; i += kParts) {
-            const int64_t at = begin + i;
-            const T* from = at == position ? new_value : values + at * kDim;
-            const float a = static_cast<float>(from[column]);
-            const float b = static_cast<float>(from[column + 1]);
+        const Pair newest = *reinterpret_cast<const Pair*>(new_value + value_column);
+        for (int base = 0; base < count; base += kTile) {
+            if (base != 0) load_values(base);
 #pragma unroll
-            for (int g = 0; g < kGroup; ++g) {
-                if (g >= queries) break;
-                const float weight = scores[g * p.chunk + i];
-                sum[g][0] = fmaf(weight, a, sum[g][0]);
-                sum[g][1] = fmaf(weight, b, sum[g][1]);
+            for (int i = 0; i < kValueLoads; ++i) {
+                const int row = base + value_row + i * kParts;
+                if (row >= count) break;
+                const Pair found = begin + row == position ? newest : value_words[i];
+                const float a = static_cast<float>(found.x);
+                const float b = static_cast<float>(found.y);
+#pragma unroll
+                for (int g = 0; g < kGroup; ++g) {
+                    const float weight = scores[g * width + row];
+                    sum[g][0] = fmaf(weight, a, sum[g][0]);
+                    sum[g][1] = fmaf(weight, b, sum[g][1]);
+                }
             }
         }
 #pragma unroll
         for (int g = 0; g < kGroup; ++g) {
-            sums[(part * kGroup + g) * kDim + column] = sum[g][0];
-            sums[(part * kGroup + g) * kDim + column + 1] = sum[g][1];
+            *reinterpret_cast<float2*>(sums + (value_row * kGroup + g) * kDim + value_column) =
+                make_float2(sum[g][0], sum[g][1]);
         }
     }
     __syncthreads();
@@ -206,21 +262,32 @@ __global__ void __launch_bounds__(kThreads) attend(const __grid_constant__ kt_at
     __syncthreads();
     if (!last) return;
     __threadfence();
-    const int from = static_cast<int>(start / p.chunk);
+    const float* first = partial + start / p.chunk * kGroup * (kDim + 2);
+    for (int g = warp; g < queries; g += kWarps) {
+        const float* found = first + g * (kDim + 2);
+        float most = -INFINITY;
+        for (int b = lane; b < active; b += 32)
+            most = fmaxf(most, __ldcg(found + b * kGroup * (kDim + 2)));
+        most = warp_max(most);
+        float weights = 0.f;
+        for (int b = lane; b < active; b += 32) {
+            const float* at = found + b * kGroup * (kDim + 2);
+            const float scale = __expf(__ldcg(at) - most);
+            scores[g * width + b] = scale;
+            weights = fmaf(scale, __ldcg(at + 1), weights);
+        }
+        weights = lanes_sum<32>(weights);
+        if (lane == 0) total[g] = weights;
+    }
+    __syncthreads();
     for (int i = thread; i < queries * kDim; i += kThreads) {
         const int g = i / kDim;
-        float most = -INFINITY;
-        for (int b = from; b < from + active; ++b)
-            most = fmaxf(most, __ldcg(partial + (b * kGroup + g) * (kDim + 2)));
+        const float* found = first + g * (kDim + 2) + 2 + i % kDim;
         float sum = 0.f;
-        float weights = 0.f;
-        for (int b = from; b < from + active; ++b) {
-            const float* found = partial + (b * kGroup + g) * (kDim + 2);
-            const float scale = __expf(__ldcg(found) - most);
-            weights = fmaf(scale, __ldcg(found + 1), weights);
-            sum = fmaf(scale, __ldcg(found + 2 + i % kDim), sum);
-        }
-        y[i] = narrow<T>(sum / weights);
+#pragma unroll 8
+        for (int b = 0; b < active; ++b)
+            sum = fmaf(scores[g * width + b], __ldcg(found + b * kGroup * (kDim + 2)), sum);
+        y[i] = narrow<T>(sum / total[g]);
     }
 }
 
@@ -230,7 +297,7 @@ int run(const kt_attend& p, const DeviceFacts& facts, cudaStream_t stream) {
     const dim3 grid((p.room + p.chunk - 1) / p.chunk, p.kv_heads, (group + kGroup - 1) / kGroup);
     constexpr int kParts = kThreads / (kDim / 2);
     const int shared =
-        (kGroup * kDim + kGroup * p.chunk + kParts * kGroup * kDim + 2 * kGroup) * sizeof(float);
+        (kGroup * kDim + kGroup * score_width(p) + kParts * kGroup * kDim + 2 * kGroup) * sizeof(float);
     return launch_kernel(attend<T, kDim>, grid, kThreads, shared, p, 1, true, facts, stream);
 }
 

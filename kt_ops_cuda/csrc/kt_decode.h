@@ -34,7 +34,8 @@ KT_EXPORT int kt_norm_run(const kt_norm *arguments, void *stream);
  * max(0, *position + 1 - window) .. *position. Query head i reads key head i / (q_heads / kv_heads).
  * With parts = ceil(q_heads / kv_heads / 8), `partial` holds kv_heads * parts * ceil(room / chunk) * 8 *
  * (head_dim + 2) floats and `arrived` kv_heads * parts zeros, left as zeros; both serve one call at a
- * time. */
+ * time. `position`, the cache and the unused room (which is read and thrown away) must be the work of
+ * kernels before the one that made q, k or v. */
 typedef struct kt_attend {
     const void *q; /* q_heads * head_dim */
     const void *k; /* kv_heads * head_dim */
@@ -77,7 +78,7 @@ typedef struct kt_router {
     int32_t tokens;
     int32_t hidden;
     int32_t experts; /* at most 1024 */
-    int32_t top_k;
+    int32_t top_k; /* at most 32 */
     int32_t normalize;
     int32_t dtype;
     int32_t device;

@@ -79,60 +79,67 @@ __global__ void __launch_bounds__(kRouterWarps * 32) router_logits(
     if (lane == 0) p.logits[static_cast<int64_t>(blockIdx.y) * p.experts + expert] = sum;
 }
 
-// One warp chooses for one token.
-template <typename T>
+// A key that orders like the float: of two numbers the larger has the larger key. NaN gets the least.
+__device__ __forceinline__ uint32_t order_key(float value) {
+    if (isnan(value)) return 0;
+    const uint32_t bits = __float_as_uint(value);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// One warp chooses for one token. Lane l holds experts l, l + 32, …
+template <typename T, int kHeld>
 __global__ void __launch_bounds__(32) router_choice(const __grid_constant__ kt_router p) {
-    __shared__ float logits[kMostRouted];
-    __shared__ float chosen[kMostRouted];
     const int lane = threadIdx.x;
     wait_for_previous_kernel();
     let_next_kernel_start();
     const float* from = p.logits + static_cast<int64_t>(blockIdx.x) * p.experts;
+    float logits[kHeld];
+    uint32_t keys[kHeld];
     float largest = -INFINITY;
-    for (int e = lane; e < p.experts; e += 32) {
-        logits[e] = from[e];
-        largest = fmaxf(largest, logits[e]);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+        const bool exists = lane + 32 * i < p.experts;
+        logits[i] = exists ? from[lane + 32 * i] : -INFINITY;
+        keys[i] = exists ? order_key(logits[i]) : 0;
+        largest = fmaxf(largest, logits[i]);
     }
     largest = warp_max(largest);
     float total = 0.f;
-    for (int e = lane; e < p.experts; e += 32) total += __expf(logits[e] - largest);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) total += __expf(logits[i] - largest);
     total = lanes_sum<32>(total);
     float sum = 0.f;
+    float own = 0.f;  // lane s keeps the score of slot s
+    int64_t* ids = p.ids + static_cast<int64_t>(blockIdx.x) * p.top_k;
+    T* scores = static_cast<T*>(p.scores) + static_cast<int64_t>(blockIdx.x) * p.top_k;
     for (int slot = 0; slot < p.top_k; ++slot) {
-        // NaN logits never win, so a broken row still names experts that exist.
-        float best = -INFINITY;
-        int winner = kMostRouted;
-        for (int e = lane; e < p.experts; e += 32) {
-            if (logits[e] > best) {
-                best = logits[e];
-                winner = e;
-            }
-        }
+        uint32_t best = 0;
 #pragma unroll
-        for (int d = 16; d > 0; d /= 2) {
-            const float other = __shfl_xor_sync(0xFFFFFFFFu, best, d);
-            const int index = __shfl_xor_sync(0xFFFFFFFFu, winner, d);
-            if (other > best || (other == best && index < winner)) {
-                best = other;
-                winner = index;
-            }
+        for (int i = 0; i < kHeld; ++i) best = max(best, keys[i]);
+        const uint32_t most = __reduce_max_sync(0xFFFFFFFFu, best);
+        // The first expert that has it; NaN never wins, so a broken row still names experts that exist.
+        int mine = kMostRouted;
+#pragma unroll
+        for (int i = kHeld - 1; i >= 0; --i) {
+            if (keys[i] == most && most != 0) mine = lane + 32 * i;
         }
+        const int winner = static_cast<int>(
+            __reduce_min_sync(0xFFFFFFFFu, static_cast<uint32_t>(mine)));
+        const uint32_t bits = most & 0x80000000u ? most & 0x7FFFFFFFu : ~most;
         // Fewer than top_k numbers in the row: -1 adds nothing, and its NaN weight says why.
-        const float score = winner < kMostRouted ? __expf(best - largest) / total : NAN;
+        const float score = most != 0 ? __expf(__uint_as_float(bits) - largest) / total : NAN;
         sum += score;
-        if (lane == 0) {
-            p.ids[static_cast<int64_t>(blockIdx.x) * p.top_k + slot] =
-                winner < kMostRouted ? winner : -1;
-            chosen[slot] = score;
-            if (winner < kMostRouted) logits[winner] = -INFINITY;
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) {
+            if (lane + 32 * i == winner) keys[i] = 0;
         }
-        __syncwarp();
+        if (slot == lane) {
+            own = score;
+            ids[slot] = most != 0 ? winner : -1;
+        }
     }
     const float scale = p.normalize ? 1.f / sum : 1.f;
-    for (int slot = lane; slot < p.top_k; slot += 32) {
-        static_cast<T*>(p.scores)[static_cast<int64_t>(blockIdx.x) * p.top_k + slot] =
-            narrow<T>(chosen[slot] * scale);
-    }
+    if (lane < p.top_k) scores[lane] = narrow<T>(own * scale);
 }
 
 template <typename T>
@@ -141,7 +148,12 @@ int run_router(const kt_router& p, const DeviceFacts& facts, cudaStream_t stream
     const int error = launch_kernel(router_logits<T>, grid, kRouterWarps * 32, 0, p, 1, true, facts,
                                     stream);
     if (error != 0) return error;
-    return launch_kernel(router_choice<T>, dim3(p.tokens), 32, 0, p, 1, true, facts, stream);
+    const dim3 tokens(p.tokens);
+    if (p.experts <= 128)
+        return launch_kernel(router_choice<T, 4>, tokens, 32, 0, p, 1, true, facts, stream);
+    if (p.experts <= 512)
+        return launch_kernel(router_choice<T, 16>, tokens, 32, 0, p, 1, true, facts, stream);
+    return launch_kernel(router_choice<T, 32>, tokens, 32, 0, p, 1, true, facts, stream);
 }
 
 }  // namespace
@@ -176,7 +188,8 @@ int kt_norm_run(const kt_norm* arguments, void* stream) {
 int kt_router_run(const kt_router* arguments, void* stream) {
     const kt_router& p = *arguments;
     if (p.tokens < 0 || p.hidden <= 0 || p.hidden % 8 != 0 || p.x_stride % 8 != 0 ||
-        p.experts <= 0 || p.experts > kt::kMostRouted || p.top_k <= 0 || p.top_k > p.experts) {
+        p.experts <= 0 || p.experts > kt::kMostRouted || p.top_k <= 0 || p.top_k > p.experts ||
+        p.top_k > 32) {
         return KT_BAD_SHAPE;
     }
     if (p.tokens == 0) return 0;

@@ -6,11 +6,15 @@
 namespace kt {
 
 template <typename T>
-__device__ __forceinline__ void load_8(const T* from, float (&to)[8]) {
-    const uint4 words = *reinterpret_cast<const uint4*>(from);
+__device__ __forceinline__ void widen_8(const uint4& words, float (&to)[8]) {
     const T* values = reinterpret_cast<const T*>(&words);
 #pragma unroll
     for (int j = 0; j < 8; ++j) to[j] = static_cast<float>(values[j]);
+}
+
+template <typename T>
+__device__ __forceinline__ void load_8(const T* from, float (&to)[8]) {
+    widen_8<T>(*reinterpret_cast<const uint4*>(from), to);
 }
 
 template <typename T>

@@ -12,6 +12,7 @@ from kt_core.operators.operator import ModuleWeights, Operator, OperatorContext
 from kt_ops_cuda import decode_ops
 from kt_ops_cuda.fused import with_forward
 from kt_ops_cuda.linear import COMPUTE_DTYPES
+from kt_ops_cuda.merged import Together
 
 
 class Attention(Operator):
@@ -54,7 +55,9 @@ class _FusedStep(nn.Module):
         own: Any = self
         cosine, sine = kwargs["position_embeddings"]
         q_norm, k_norm = getattr(own, "q_norm", None), getattr(own, "k_norm", None)
-        q, k, v = own.q_proj(hidden_states), own.k_proj(hidden_states), own.v_proj(hidden_states)
+        if "together" not in own.__dict__:
+            own.__dict__["together"] = Together((own.q_proj, own.k_proj, own.v_proj))
+        q, k, v = own.together(hidden_states)
         room = layer.keys.shape[2]
         partial, arrived = _scratch(layer, q.numel() // own.head_dim)
         y = decode_ops.attend(

@@ -109,6 +109,14 @@ class MarlinLinear(LinearKernel):
             self._bias = torch.zeros(rows, dtype=torch.float32, device=device)
             self._bias[: self.shape.out_features] = bias
 
+    def parts(self) -> tuple[torch.Tensor | None, torch.Tensor | None, int]:
+        """The packed weight, the bias and the format's number; nothing before :meth:`load`."""
+        return self._weights, self._bias, self._format
+
+    def share(self, weights: torch.Tensor) -> None:
+        """Read ``weights``, a copy of the packed weight that others read too, from now on."""
+        self._weights = weights
+
     def packed_size(self) -> int:
         """Bytes on the device, bias included; 0 before :meth:`load`."""
         return sum(t.nbytes for t in (self._weights, self._bias) if t is not None)

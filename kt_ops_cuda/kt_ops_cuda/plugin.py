@@ -134,6 +134,13 @@ _OPERATORS = (
         kwargs_schema=_options(_PLACEMENT),
     ),
     OperatorSpec(
+        name="kt_ops_cuda.DecoderLayer",
+        target="kt_ops_cuda.layer:DecoderLayer",
+        summary="A decoder layer of Llama's kind; the sum after attention is part of the next norm.",
+        replaces=_classes("DecoderLayer", *_LIKE_LLAMA),
+        kwargs_schema=_options(_PLACEMENT),
+    ),
+    OperatorSpec(
         name="kt_ops_cuda.RMSNorm",
         target="kt_ops_cuda.norm:RMSNorm",
         summary="A root mean square norm in one kernel, summed in float32.",

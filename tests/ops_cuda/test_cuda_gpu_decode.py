@@ -119,7 +119,7 @@ def test_attention_over_a_cache(ops, dtype, case):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("tokens", "hidden", "experts", "top_k"),
-    [(1, 2048, 128, 8), (8, 4096, 8, 2), (3, 72, 1024, 16), (2, 64, 60, 4)],
+    [(1, 2048, 128, 8), (8, 4096, 8, 2), (3, 72, 1024, 32), (2, 64, 60, 4), (2, 64, 384, 8)],
 )
 @pytest.mark.parametrize("normalize", [True, False])
 def test_router(ops, dtype, tokens, hidden, experts, top_k, normalize):
@@ -152,7 +152,7 @@ def test_a_captured_model_answers_as_step_by_step(tmp_path):
 
     file = tmp_path / "tiny.gguf"
     write_tiny_llama(file, layers=3, hidden=128, heads=2, kv_heads=1)
-    loaded = load(file, rules="gpu", dtype="bfloat16", device="cuda:0")
+    loaded = load(file, rules="gpu", dtype="float16", device="cuda:0")
     names = {module.operator for module in loaded.plan.modules}
     assert {"kt_ops_cuda.Attention", "kt_ops_cuda.RMSNorm"} <= names
     ids = torch.arange(3, 43)[None]
@@ -165,7 +165,7 @@ def test_a_captured_model_answers_as_step_by_step(tmp_path):
             step = ids[:, at : at + 1]
             actual = decoder.step(step).float().clone()
             expected = forward_logits(loaded.model, step, cache)[0, -1].float()
-            bound = 3e-2 * float(expected.abs().max())  # bfloat16 through three layers
+            bound = 1e-2 * float(expected.abs().max())  # float16 through three layers
             torch.testing.assert_close(actual, expected, rtol=0, atol=bound)
     greedy = loaded.generate(ids, 12, use_cuda_graph=True)
     assert greedy.tokens == loaded.generate(ids, 12, use_cuda_graph=True).tokens

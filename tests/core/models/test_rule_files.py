@@ -28,7 +28,7 @@ from kt_core.plan.layers import layer_devices
 from kt_core.registry.specs import EXPERTS, LINEAR
 from kt_core.rules import load_rules, select_rules
 from kt_core.rules.load import check_file
-from kt_core.testing.registry import fake_plugin, fake_registry, kernel_spec
+from kt_core.testing.registry import fake_plugin, fake_registry, kernel_spec, operator_spec
 
 RULES = Path(__file__).resolve().parents[3] / "rules"
 SHIPPED = sorted(path.relative_to(RULES).as_posix() for path in RULES.glob("*/*.yaml"))
@@ -99,6 +99,8 @@ def skeleton(folder):
 NO_OPTIONS = {"type": "object", "properties": {}, "additionalProperties": False}
 OPTIONS = {**NO_OPTIONS, "properties": {"activation_bits": {"enum": [8, 16]}}}
 
+FUSED = [f"kt_ops_cuda.{name}" for name in ("Attention", "DecoderLayer", "RMSNorm", "Router")]
+
 
 @cache
 def registry():
@@ -129,6 +131,7 @@ def registry():
                     )
                     for name, kind in kernels.items()
                 ],
+                operators=[operator_spec(name) for name in FUSED if name.startswith(package)],
             )
             for package, kernels in kinds.items()
         )

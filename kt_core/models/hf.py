@@ -198,11 +198,21 @@ def _cache_keyword(forward: Callable[..., Any]) -> str:
 def forward_logits(
     model: nn.Module, tokens: torch.Tensor, cache: Any, *, keep: int = 1
 ) -> torch.Tensor:
-    """Run ``tokens`` ``(1, n)`` through the model; return logits ``(1, keep, vocab)`` (0: all)."""
+    """Run ``tokens`` ``(1, n)`` through the model; return logits ``(1, keep, vocab)`` (0: all).
+
+    Floating ``tokens`` ``(1, n, hidden)`` are embeddings already.
+    """
     keyword = _cache_keyword(type(model).forward)
-    embedding = model.get_input_embeddings()  # type: ignore[operator]
-    tokens = tokens.to(embedding.weight.device)
+    if tokens.is_floating_point():
+        inputs = {"inputs_embeds": tokens}
+    else:
+        inputs = {"input_ids": tokens.to(embedding_of(model).weight.device)}
     with torch.inference_mode():
-        output = model(tokens, **{keyword: cache}, use_cache=True, logits_to_keep=keep)
+        output = model(**inputs, **{keyword: cache}, use_cache=True, logits_to_keep=keep)
     logits: torch.Tensor = output.logits
     return logits
+
+
+def embedding_of(model: nn.Module) -> Any:
+    """The module that turns token ids into hidden states."""
+    return model.get_input_embeddings()  # type: ignore[operator]

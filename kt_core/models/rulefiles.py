@@ -218,6 +218,7 @@ _ON_CPU = (
 
 def _hybrid(family: Described) -> Iterator[_Rule]:
     yield _experts(_ON_CPU, {**_kwargs("cpu", CPU_EXPERTS), "out_device": "cuda"})
+    yield from _fused(family)
     yield _linears(family, _kwargs("cuda", GPU_LINEAR), more="; shared experts are among them")
     yield _head(_kwargs("cuda", GPU_LINEAR))
     yield _embedding()

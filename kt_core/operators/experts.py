@@ -9,6 +9,7 @@ from torch import nn
 
 from kt_core.errors import PlanError
 from kt_core.models.family import num_experts
+from kt_core.operators.host import host_calls
 from kt_core.operators.kernel import Activation, ExpertsShape
 from kt_core.operators.operator import ModuleWeights, OperatorContext, PhasedOperator
 
@@ -87,6 +88,9 @@ class Experts(PhasedOperator):
         kernel = self.kernel_for(hidden_states.shape[0])
         device = kernel.context.device
         home = self.context.out_device or hidden_states.device
+        host = host_calls(device, hidden_states)
+        if host is not None:
+            return host.call(kernel.forward, (hidden_states, top_k_index, top_k_weights))
         if hidden_states.device != device:
             hidden_states = hidden_states.to(device)
         if top_k_index.device != device:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from kt_core.errors import KernelError
+from kt_core.operators.host import host_calls
 from kt_core.operators.kernel import LinearShape
 from kt_core.operators.operator import ModuleWeights, OperatorContext, PhasedOperator
 
@@ -42,6 +43,9 @@ class Linear(PhasedOperator):
         kernel = self.kernel_for(x.numel() // self.in_features)
         device = kernel.context.device
         home = self.context.out_device or x.device
+        host = host_calls(device, x)
+        if host is not None:
+            return host.call(kernel.forward, (x,))
         if x.device != device:
             x = x.to(device)
         y: torch.Tensor = kernel.forward(x)

@@ -1,8 +1,9 @@
-"""Decoding by replaying one captured CUDA graph.
+"""Decoding by replaying captured CUDA graphs.
 
 A decode step of a large model is hundreds of small kernels, and starting them one by one from Python takes
-several times as long as running them. A step that is captured once costs a single launch. What it needs:
-everything on one GPU, kernels that are safe in a graph, and a cache that stays where it is.
+several times as long as running them. A step that is captured once costs a single launch, or one for every
+kernel on the host it is broken by. What it needs: one GPU, kernels that are safe in a graph or run on the
+host, and a cache that stays where it is.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from kt_core.models.hf import forward_logits
+from kt_core.models.hf import embedding_of, forward_logits
 from kt_core.models.hf_static import FixedCache, can_be_fixed
 from kt_core.operators.operator import Phase, PhasedOperator
+from kt_core.runtime.capture import Captured
 
 logger = logging.getLogger(__name__)
 
 _SMALLEST_ROOM = 512
-_WARM_UPS = 2
-"""Steps before the capture: libraries allocate their workspaces in the first."""
 
 
 class Unsuitable(Exception):  # noqa: N818 - a reason, handled where it is raised
@@ -38,40 +38,39 @@ class CapturedStep:
     def __init__(self, model: nn.Module, cache: Any, room: int, device: torch.device) -> None:
         self.cache = FixedCache.like(cache, room)
         self.cache.take(cache)
-        self._token = torch.zeros(1, 1, dtype=torch.int64, device=device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._logits: torch.Tensor | None = None
+        self._input = _step_input(model, device)
+        self._captured: Captured | None = None
         if device.type == "cuda":
-            self._capture(model, device)
-
-    def _capture(self, model: nn.Module, device: torch.device) -> None:
-        start = self.cache.position.clone()
-        side: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream(device))
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device), torch.inference_mode():
-            with torch.cuda.stream(side):
-                for _ in range(_WARM_UPS):
-                    forward_logits(model, self._token, self.cache)
-            torch.cuda.current_stream(device).wait_stream(side)
-            with torch.cuda.graph(graph):
-                self._logits = self._step(model)
-        self.cache.position.copy_(start)
-        self._graph = graph
+            # Recording runs the step. What it leaves in the cache, the first token overwrites.
+            position = self.cache.position
+            start = position.clone()
+            with torch.inference_mode():
+                self._captured = Captured(
+                    lambda: self._step(model), device, lambda: position.copy_(start)
+                )
+            position.copy_(start)
 
     def _step(self, model: nn.Module) -> torch.Tensor:
-        logits = forward_logits(model, self._token, self.cache)[0, -1]
+        logits = forward_logits(model, self._input, self.cache)[0, -1]
         self.cache.position.add_(1)
         return logits
 
     def run(self, model: nn.Module, token: torch.Tensor) -> torch.Tensor:
         """Run ``token`` ``(1, 1)``; return its logits ``(vocab,)``, valid until the next call."""
         with torch.inference_mode():
-            self._token.fill_(int(token))  # an argument of a kernel; a copy would wait for the GPU
-            if self._graph is None or self._logits is None:
-                return self._step(model)
-            self._graph.replay()
-            return self._logits
+            if self._input.is_floating_point():
+                self._input.copy_(embedding_of(model)(token))
+            else:
+                self._input.fill_(int(token))  # a kernel's argument; a copy would wait for the GPU
+            return self._step(model) if self._captured is None else self._captured.replay()
+
+
+def _step_input(model: nn.Module, device: torch.device) -> torch.Tensor:
+    """Where the next token is put: its id, or its embedding if that is looked up on the host."""
+    weight = embedding_of(model).weight
+    if weight.device.type == "cpu" and device.type == "cuda":
+        return torch.zeros(1, 1, weight.shape[1], dtype=weight.dtype, device=device)
+    return torch.zeros(1, 1, dtype=torch.int64, device=device)
 
 
 class GraphDecoder:
@@ -126,16 +125,24 @@ def room_for(tokens: int) -> int:
 
 
 def graph_device(model: nn.Module, cache: Any) -> torch.device:
-    """The one GPU that all of ``model`` is on.
+    """The one GPU of ``model``. Experts, linears and the embedding may be on the host.
 
     Raises:
         Unsuitable: if a decode step cannot be captured.
     """
-    devices = {_indexed(tensor.device) for tensor in (*model.parameters(), *model.buffers())}
+    embedding = embedding_of(model)
+    looked_up = {id(tensor) for tensor in (*embedding.parameters(), *embedding.buffers())}
+    devices = {
+        _indexed(tensor.device)
+        for tensor in (*model.parameters(), *model.buffers())
+        if id(tensor) not in looked_up
+    }
     for operator in model.modules():
         if not isinstance(operator, PhasedOperator):
             continue
         kernel: Any = operator.kernels[Phase.DECODE]
+        if kernel.context.device.type == "cpu":
+            continue
         devices.add(_indexed(kernel.context.device))
         if not kernel.graph_safe:
             chosen = operator.context.kernels[Phase.DECODE].name

@@ -11,7 +11,9 @@ from kt_core.models.hf import dynamic_cache, forward_logits
 from kt_core.models.hf_static import can_be_fixed
 from kt_core.runtime import graph
 from kt_core.runtime.graph import GraphDecoder, Unsuitable, graph_device, room_for
+from kt_core.runtime.load import load
 
+from .gguf_of_model import write_gguf
 from .tiny_models import CASES
 
 PROMPT, STEPS = 5, 14
@@ -108,3 +110,35 @@ def test_says_why_a_model_is_not_captured(small_rooms):
     assert not can_be_fixed(cache)
     with pytest.raises(Unsuitable, match=r"cache has layers|the model is on cpu"):
         graph_device(model, cache)
+
+
+HOST = """
+- match: {name: '\\.mlp\\.experts$'}
+  replace: {class: kt_core.Experts, kwargs: {generate_device: cpu, out_device: cuda}}
+- match: {name: '^model\\.layers\\.1\\.', class: torch.nn.Linear}
+  replace: {class: kt_core.Linear, kwargs: {generate_device: cpu, prefill_device: cpu, out_device: cuda}}
+- match: {name: '^model\\.embed_tokens$'}
+  replace: {class: default, kwargs: {generate_device: cpu}}
+- match: {name: '.'}
+  replace: {class: default, kwargs: {generate_device: cuda}}
+"""
+
+
+@pytest.mark.gpu
+def test_kernels_on_the_host_break_the_graph(tmp_path, small_rooms):
+    case = next(case for case in CASES if case.model_type == "qwen3_moe")
+    write_gguf(case.build(), tmp_path / "tiny.gguf", case.gguf, "F32", case.style)
+    (tmp_path / "rules.yaml").write_text(HOST)
+    loaded = load(
+        tmp_path / "tiny.gguf", rules=tmp_path / "rules.yaml", dtype="float32", device="cuda:0"
+    )
+    model, ids = loaded.model, tokens(loaded.model)
+    cache = prefilled(model, ids)
+    assert graph_device(model, cache) == device()
+    expected = [
+        forward_logits(model, ids[:, at : at + 1], cache)[0, -1]
+        for at in range(PROMPT, PROMPT + STEPS)
+    ]
+    for _ in range(2):
+        actual = decoded(model, ids)
+        torch.testing.assert_close(actual, torch.stack(expected), rtol=0, atol=TOLERANCE)

@@ -55,26 +55,42 @@ __global__ void __launch_bounds__(kNormThreads) norm(const __grid_constant__ kt_
 constexpr int kRouterWarps = 8;
 constexpr int kMostRouted = 1024;
 
+// A warp makes one logit. The weight is a constant of the model: the first part of its row is fetched
+// beside the kernel that makes x.
 template <typename T>
 __global__ void __launch_bounds__(kRouterWarps * 32) router_logits(
     const __grid_constant__ kt_router p) {
+    constexpr int kEarly = 8;
     const int lane = threadIdx.x % 32;
-    const int expert = blockIdx.x * kRouterWarps + threadIdx.x / 32;
+    const int expert = min(static_cast<int>(blockIdx.x * kRouterWarps + threadIdx.x / 32),
+                           p.experts - 1);
+    const T* weight = static_cast<const T*>(p.weight) + static_cast<int64_t>(expert) * p.hidden;
+    uint4 early[kEarly];
+#pragma unroll
+    for (int i = 0; i < kEarly; ++i) {
+        const int c = lane * 8 + i * 256;
+        early[i] = c < p.hidden ? *reinterpret_cast<const uint4*>(weight + c) : uint4{};
+    }
     wait_for_previous_kernel();
     let_next_kernel_start();
-    if (expert >= p.experts) return;
     const T* x = static_cast<const T*>(p.x) + blockIdx.y * p.x_stride;
-    const T* weight = static_cast<const T*>(p.weight) + static_cast<int64_t>(expert) * p.hidden;
     float sum = 0.f;
-#pragma unroll 4
-    for (int c = lane * 8; c < p.hidden; c += 256) {
+    const auto add = [&](const uint4& words, int c) {
         float a[8];
         float b[8];
-        load_8(weight + c, a);
+        widen_8<T>(words, a);
         load_8(x + c, b);
 #pragma unroll
         for (int j = 0; j < 8; ++j) sum = fmaf(a[j], b[j], sum);
+    };
+#pragma unroll
+    for (int i = 0; i < kEarly; ++i) {
+        const int c = lane * 8 + i * 256;
+        if (c < p.hidden) add(early[i], c);
     }
+#pragma unroll 4
+    for (int c = lane * 8 + kEarly * 256; c < p.hidden; c += 256)
+        add(*reinterpret_cast<const uint4*>(weight + c), c);
     sum = lanes_sum<32>(sum);
     if (lane == 0) p.logits[static_cast<int64_t>(blockIdx.y) * p.experts + expert] = sum;
 }

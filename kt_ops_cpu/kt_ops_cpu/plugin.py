@@ -37,6 +37,11 @@ _OPTIONS = {
             "description": "Bits that activations are rounded to; 16 costs twice the arithmetic. "
             "Default: 8.",
         },
+        "decode_activation_bits": {
+            "enum": [8, 16],
+            "description": "The same for calls of at most four tokens, which wait for memory, so that 16 "
+            "costs next to nothing. Default: activation_bits.",
+        },
     },
     "additionalProperties": False,
 }

@@ -16,17 +16,18 @@ from kt_core.registry.registry import default_registry
 from kt_core.testing.kernels import kernel_cases, relative_error
 from kt_core.testing.packed import random_packed
 
-# Two terms of 8 bits hold a value to 1/64516 of the largest in its block. On normal values that is
-# 3e-5 of the result; one outlier of 30 in a block of 256 makes it ten times as much.
-TOLERANCE = 3e-4
-
 pytest.importorskip("kt_ops_cpu.formats")
 
 from kt_ops_cpu.experts import CpuExperts
 from kt_ops_cpu.formats import FORMATS as SERVED
 from kt_ops_cpu.library import native, set_variant, variant_names
+from kt_ops_cpu.linear import CpuLinear
 
 from kt_ops_cpu import reference
+
+# Two terms of 8 bits hold a value to 1/64516 of the largest in its block. On normal values that is
+# 3e-5 of the result; one outlier of 30 in a block of 256 makes it ten times as much.
+TOLERANCE = 3e-4
 
 # Sums in float32, and a few roundings of the second term tipped the other way.
 ROUNDING = 2e-5
@@ -114,7 +115,9 @@ def test_experts_in_sixteen_bits(stored, name, restore_variant):
         assert relative_error(y, alike.float()) < ROUNDING
 
 
-@pytest.mark.parametrize("types", [("Q4_K", "Q4_K", "Q6_K"), ("BF16", "Q8_0", "Q4_0")], ids="-".join)
+@pytest.mark.parametrize(
+    "types", [("Q4_K", "Q4_K", "Q6_K"), ("BF16", "Q8_0", "Q4_0")], ids="-".join
+)
 def test_experts_in_sixteen_bits_are_far_closer_than_in_eight(types):
     """Also with one layout for gate and another for up, and with more tokens than a strip takes."""
     kernels = {bits: experts(types, bits) for bits in (8, 16)}
@@ -149,3 +152,22 @@ def test_other_numbers_of_bits_are_refused(bits):
         validator = Draft202012Validator(default_registry().kernel(name).spec.options_schema)
         assert validator.is_valid({"activation_bits": 16})
         assert not validator.is_valid({"activation_bits": bits})
+
+
+def test_calls_of_few_tokens_may_have_bits_of_their_own():
+    """``decode_activation_bits`` holds up to four tokens, ``activation_bits`` beyond them."""
+    weight = random_packed("Q4_K", (80, 1024))
+    x = torch.randn(5, 1024, generator=torch.Generator().manual_seed(5))
+
+    def outputs(**options):
+        context = KernelContext("bits", torch.float32, torch.device("cpu"), options)
+        kernel = CpuLinear(LinearShape(1024, 80), context)
+        kernel.load(weight, None)
+        return [kernel.forward(x[:tokens]) for tokens in (1, 4, 5)]
+
+    eight, sixteen = outputs(), outputs(activation_bits=16)
+    few = outputs(decode_activation_bits=16)
+    assert not any(torch.equal(*pair) for pair in zip(eight, sixteen, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(few, [*sixteen[:2], eight[2]], strict=True))
+    less = outputs(activation_bits=16, decode_activation_bits=8)
+    assert all(torch.equal(*pair) for pair in zip(less, [*eight[:2], sixteen[2]], strict=True))

@@ -153,7 +153,9 @@ struct kt_cpu_linear {
   struct kt_cpu_rows x;
   struct kt_cpu_rows y;
   int64_t tokens;
-  int split; /* nonzero: activations in two terms of 8 bits, for twice the arithmetic */
+  /* Nonzero: activations in two terms of 8 bits, for twice the arithmetic, and weights exactly as they are:
+   * no variant rounds them. */
+  int split;
 };
 
 int kt_cpu_linear(const struct kt_cpu_linear *call);
@@ -194,6 +196,7 @@ struct kt_cpu_experts {
   const float *weights;
   int64_t tokens;
   int64_t top_k;
+  int split; /* as in kt_cpu_linear, for all three products */
 };
 
 int kt_cpu_experts(const struct kt_cpu_experts *call);

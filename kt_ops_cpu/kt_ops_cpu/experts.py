@@ -12,6 +12,7 @@ from kt_core.operators.kernel import ExpertsKernel, ExpertsWeights, KernelContex
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_cpu.library import check, native
 from kt_ops_cpu.matrices import bias_pointer, check_activations, matrix, reasons, row_major, rows
+from kt_ops_cpu.options import split_from
 from kt_ops_cpu.pool import ensure_pool
 
 TOKENS_PER_CALL = 2048
@@ -25,7 +26,8 @@ class CpuExperts(ExpertsKernel):
     """Runs every token through its experts, all experts of the call in one native pass.
 
     Accuracy is that of :class:`kt_ops_cpu.linear.CpuLinear` for each of the three products; between
-    them values are float32. The result does not depend on the number of threads.
+    them values are float32; ``activation_bits: 16`` holds for all three. The result does not depend
+    on the number of threads.
     """
 
     own_threads = True
@@ -67,6 +69,7 @@ class CpuExperts(ExpertsKernel):
         }
         kept = {part: bias_pointer(bias, size, name) for part, (bias, size) in biases.items()}
         self._kept = (weights, pointers, kept)
+        self._split = split_from(self.context.options)
         self._layer = native().ffi.new(
             "struct kt_cpu_experts_layer *",
             {
@@ -132,6 +135,7 @@ class CpuExperts(ExpertsKernel):
                     "weights": ffi.cast("float *", scores[part].data_ptr()),
                     "tokens": x[part].shape[0],
                     "top_k": ids.shape[1],
+                    "split": self._split(x.shape[0]),
                 },
             )
             status = module.lib.kt_cpu_experts(call)

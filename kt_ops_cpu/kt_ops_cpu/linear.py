@@ -12,6 +12,7 @@ from kt_core.operators.kernel import KernelContext, LinearKernel
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_cpu.library import check, native
 from kt_ops_cpu.matrices import bias_pointer, check_activations, matrix, reasons, row_major, rows
+from kt_ops_cpu.options import split_from
 from kt_ops_cpu.pool import ensure_pool
 
 TOKENS_PER_CALL = 4096
@@ -26,7 +27,7 @@ class CpuLinear(LinearKernel):
     value is then off by at most 1/254 of the largest in its block. The option
     ``activation_bits: 16`` adds what that rounding left over as a second term, for twice the
     arithmetic. F32 and F16 weights are multiplied in float32, BF16 weights too, with activations
-    rounded to bfloat16 where the CPU has instructions for that. A row of ``x`` that holds a NaN or
+    rounded to bfloat16, or to two terms of it in 16 bits. A row of ``x`` that holds a NaN or
     an infinity gives a row of NaN or infinities and leaves the others alone.
     """
 
@@ -50,7 +51,7 @@ class CpuLinear(LinearKernel):
         self._matrix = matrix(weight, shape, self.context.name)
         self._bias, self._bias_pointer = bias_pointer(bias, shape[:1], self.context.name)
         self._weight = weight
-        self._split = self.context.options.get("activation_bits", 8) == 16
+        self._split = split_from(self.context.options)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """See :meth:`kt_core.operators.kernel.LinearKernel.forward`.
@@ -75,7 +76,7 @@ class CpuLinear(LinearKernel):
                     "x": rows(part),
                     "y": rows(y[first : first + TOKENS_PER_CALL]),
                     "tokens": part.shape[0],
-                    "split": self._split,
+                    "split": self._split(flat.shape[0]),
                 },
             )
             check(module.lib.kt_cpu_linear(call), name)

@@ -32,20 +32,18 @@ _OPTIONS = {
             "description": "Threads of the pool, which is one per process. Default: "
             "KT_CPU_THREADS, else the least of affinity, control-group quota and physical cores.",
         },
-    },
-    "additionalProperties": False,
-}
-
-_LINEAR_OPTIONS = {
-    **_OPTIONS,
-    "properties": {
-        **_OPTIONS["properties"],
         "activation_bits": {
             "enum": [8, 16],
             "description": "Bits that activations are rounded to; 16 costs twice the arithmetic. "
             "Default: 8.",
         },
+        "decode_activation_bits": {
+            "enum": [8, 16],
+            "description": "The same for calls of at most four tokens, which wait for memory, so that 16 "
+            "costs next to nothing. Default: activation_bits.",
+        },
     },
+    "additionalProperties": False,
 }
 
 _KERNELS = (
@@ -57,7 +55,7 @@ _KERNELS = (
         weight_formats=tuple(FORMATS),
         summary="A linear layer on its packed GGUF blocks.",
         aliases=("KLinearCPUInfer", f"{_KT}.linear.KLinearCPUInfer"),
-        options_schema=_LINEAR_OPTIONS,
+        options_schema=_OPTIONS,
     ),
     KernelSpec(
         name="kt_ops_cpu.experts",

@@ -38,16 +38,25 @@ def linear(x: torch.Tensor, weight: PackedTensor, bias: torch.Tensor | None) -> 
 Product = Callable[[torch.Tensor, PackedTensor, torch.Tensor | None], torch.Tensor]
 
 
-def rounded(x: torch.Tensor, weight: PackedTensor) -> torch.Tensor:
+def rounded(x: torch.Tensor, weight: PackedTensor, bits: int = 8) -> torch.Tensor:
     """Round activations as the kernels do before they meet ``weight``, in float64.
 
     To 8 bits with one scale per 256 values for K-quants and IQ types, per 32 for other block types; to
-    bfloat16 for BF16; not at all for F32 and F16.
+    bfloat16 for BF16; not at all for F32 and F16. ``bits=16`` adds what that left over, rounded in
+    the same way.
     """
     size = LAYOUTS[weight.type].block_size
+    if size == 1 and weight.type is not QuantType.BF16:
+        return x.double()
+    first = _rounded_once(x.float(), size)
+    if bits == 8:
+        return first
+    return first + _rounded_once((x.float() - first).float(), size)
+
+
+def _rounded_once(x: torch.Tensor, size: int) -> torch.Tensor:
     if size == 1:
-        return (x.to(torch.bfloat16) if weight.type is QuantType.BF16 else x).double()
-    x = x.float()
+        return x.to(torch.bfloat16).double()
     blocks = functional.pad(x, (0, -x.shape[1] % size)).reshape(len(x), -1, size)
     most = blocks.abs().amax(2, keepdim=True)
     inverse = torch.where(most > 0, 127 / most, 0)
@@ -57,10 +66,10 @@ def rounded(x: torch.Tensor, weight: PackedTensor) -> torch.Tensor:
 
 
 def rounded_linear(
-    x: torch.Tensor, weight: PackedTensor, bias: torch.Tensor | None
+    x: torch.Tensor, weight: PackedTensor, bias: torch.Tensor | None, bits: int = 8
 ) -> torch.Tensor:
     """What the kernels compute but for the rounding of sums: :func:`linear` of :func:`rounded`."""
-    return linear(rounded(x, weight), weight, bias)
+    return linear(rounded(x, weight, bits), weight, bias)
 
 
 def gated(gate: torch.Tensor, up: torch.Tensor, activation: Activation) -> torch.Tensor:

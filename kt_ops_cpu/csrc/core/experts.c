@@ -20,7 +20,7 @@
 #define SCRATCH_BYTES ((int64_t)192 << 20)
 #define LEAST_TOKENS 64
 #define MOST_TOKENS 2048
-/* Tokens of an expert per strip. */
+/* Rows of activations per strip. */
 #define STRIP_TOKENS 256
 
 struct experts {
@@ -38,6 +38,7 @@ struct experts {
   uint8_t *spaces;
   int64_t space_bytes;
   int strip_rows;
+  int strip_tokens; /* tokens of an expert per strip */
   int64_t width_step[KT_MAX_NODES + 1]; /* steps of the intermediate width, by node */
   int64_t strips[KT_MAX_NODES], down_strips;
 };
@@ -59,6 +60,16 @@ static enum kt_x_kind x_kind(const struct kt_weight *weight) {
   return kt_family_x_kind(weight->type->family);
 }
 
+/* Lay out one row of activations, in as many terms as `x` has. */
+static void lay_out(const struct experts *e, const struct kt_x *x, enum kt_x_kind kind, int dtype, const void *row,
+                    int64_t cols, uint8_t *out) {
+  const int64_t stride = x->tokens * x->terms * x->block_bytes;
+  if (x->terms == 2)
+    e->kernels->x_split[kind](dtype, row, cols, out, stride, x->block_bytes);
+  else
+    e->kernels->x[kind](dtype, row, cols, out, stride);
+}
+
 /* Lay out one token and copy it to its other pairs. */
 static void x_task(void *context, int node, int64_t task, int64_t next, int thread) {
   const struct experts *e = context;
@@ -69,18 +80,19 @@ static void x_task(void *context, int node, int64_t task, int64_t next, int thre
   const int kinds = e->x_blocks[1] == e->x_blocks[0] ? 1 : 2;
   for (int i = 0; i < kinds; i++) {
     const struct kt_weight *weight = i == 0 ? &e->gate : &e->up;
-    const int64_t size = e->x[i].block_bytes, stride = e->route.pairs * size;
+    const int64_t size = e->x[i].block_bytes, pair_bytes = e->x[i].terms * size;
+    const int64_t stride = e->route.pairs * pair_bytes;
     const uint8_t *made = NULL;
     for (int64_t j = 0; j < top_k; j++) {
       const int32_t pair = e->route.place[task * top_k + j];
       if (pair < 0) continue;
-      uint8_t *out = e->x_blocks[i] + pair * size;
+      uint8_t *out = e->x_blocks[i] + pair * pair_bytes;
       if (made == NULL) {
-        e->kernels->x[x_kind(weight)](rows->dtype, row, weight->cols, out, stride);
+        lay_out(e, &e->x[i], x_kind(weight), rows->dtype, row, weight->cols, out);
         made = out;
       } else {
         for (int64_t s = 0; s < kt_steps(weight->cols); s++)
-          memcpy(out + s * stride, made + s * stride, (size_t)size);
+          memcpy(out + s * stride, made + s * stride, (size_t)pair_bytes);
       }
     }
   }
@@ -119,8 +131,9 @@ static void gate_up_task(void *context, int node, int64_t task, int64_t next, in
     to_next.bytes = next_rows * e->gate.row_bytes;
   }
   kt_begin(e->kernels);
-  for (int32_t pair = e->route.first[i]; pair < end; pair += STRIP_TOKENS) {
-    const int tokens = (int)smaller(STRIP_TOKENS, end - pair);
+  const int32_t most = e->strip_tokens;
+  for (int32_t pair = e->route.first[i]; pair < end; pair += most) {
+    const int tokens = (int)smaller(most, end - pair);
     kt_strip(e->kernels, &e->gate, gate, row, rows, 0, kt_steps(e->gate.cols), &e->x[0], pair, tokens,
              space->c[0], &space->strip, to_up);
     kt_strip(e->kernels, &e->up, up, row, rows, 0, kt_steps(e->up.cols), &e->x[1], pair, tokens,
@@ -138,9 +151,8 @@ static void gate_up_task(void *context, int node, int64_t task, int64_t next, in
 static void h_task(void *context, int node, int64_t task, int64_t next, int thread) {
   const struct experts *e = context;
   (void)node, (void)next, (void)thread;
-  e->kernels->x[x_kind(&e->down)](KT_CPU_FLOAT32, e->h + task * e->down.cols, e->down.cols,
-                                  e->h_blocks + task * e->hx.block_bytes,
-                                  e->hx.tokens * e->hx.block_bytes);
+  lay_out(e, &e->hx, x_kind(&e->down), KT_CPU_FLOAT32, e->h + task * e->down.cols, e->down.cols,
+          e->h_blocks + task * e->hx.terms * e->hx.block_bytes);
 }
 
 static void down_task(void *context, int node, int64_t task, int64_t next, int thread) {
@@ -164,8 +176,8 @@ static void down_task(void *context, int node, int64_t task, int64_t next, int t
       ahead = (struct kt_ahead){(const uint8_t *)layer->down[e->route.expert[0]] +
                                     next * e->strip_rows * e->down.row_bytes,
                                 smaller(e->strip_rows, hidden - next * e->strip_rows) * e->down.row_bytes};
-    for (int32_t pair = e->route.first[i]; pair < end; pair += STRIP_TOKENS) {
-      const int tokens = (int)smaller(STRIP_TOKENS, end - pair);
+    for (int32_t pair = e->route.first[i]; pair < end; pair += e->strip_tokens) {
+      const int tokens = (int)smaller(e->strip_tokens, end - pair);
       float *c = space->c[0];
       kt_strip(e->kernels, &e->down, layer->down[expert], row, rows, step, step_end, &e->hx, pair, tokens,
                c, &space->strip, ahead);
@@ -237,11 +249,11 @@ static int64_t place_arrays(struct experts *e, int threads, int nodes, uint8_t *
       break;
     }
     e->x_blocks[i] = at_offset(memory, at);
-    at += (choices * kt_steps(weights[i]->cols) + KT_X_SPARE) * e->x[i].block_bytes;
+    at += (choices * e->x[i].terms * kt_steps(weights[i]->cols) + KT_X_SPARE) * e->x[i].block_bytes;
   }
   e->hx.block_bytes = kt_x_block_bytes(x_kind(&e->down));
   e->h_blocks = at_offset(memory, at);
-  at += (choices * kt_steps(e->down.cols) + KT_X_SPARE) * e->hx.block_bytes;
+  at += (choices * e->hx.terms * kt_steps(e->down.cols) + KT_X_SPARE) * e->hx.block_bytes;
   e->h = at_offset(memory, at);
   at += (choices * e->down.cols * (int64_t)sizeof(float) + 63) / 64 * 64;
   e->partial = nodes > 1 ? at_offset(memory, at) : NULL;
@@ -303,9 +315,14 @@ static int check_layer(struct experts *e) {
   return KT_CPU_OK;
 }
 
+/* Rows of activations per token; some types round nothing, or nothing that a second term would hold. */
+static int terms_of(const struct experts *e, const struct kt_weight *weight) {
+  return e->call->split && e->kernels->x_split[x_kind(weight)] != NULL ? 2 : 1;
+}
+
 int kt_cpu_experts(const struct kt_cpu_experts *call) {
   if (call == NULL) return KT_CPU_ARGUMENT;
-  struct experts e = {.call = call, .layer = call->layer, .kernels = kt_kernels_current()};
+  struct experts e = {.call = call, .layer = call->layer, .kernels = call->split ? kt_kernels_exact() : kt_kernels_current()};
   int status = check_layer(&e);
   if (status == KT_CPU_OK) status = kt_check_rows(&call->x, call->tokens, e.gate.cols);
   if (status == KT_CPU_OK) status = kt_check_rows(&call->y, call->tokens, e.down.rows);
@@ -315,6 +332,10 @@ int kt_cpu_experts(const struct kt_cpu_experts *call) {
   if (!kt_route_ids_ok(call->ids, call->tokens * call->top_k, e.layer->experts)) return KT_CPU_EXPERT_ID;
   status = kt_pool_enter();
   if (status != KT_CPU_OK) return status;
+  e.x[0].terms = terms_of(&e, &e.gate);
+  e.x[1].terms = terms_of(&e, &e.up);
+  e.hx.terms = terms_of(&e, &e.down);
+  e.strip_tokens = STRIP_TOKENS / (call->split ? 2 : 1);
   split_width(&e, kt_pool_nodes());
   e.tokens = 1;
   const int64_t fixed = place_arrays(&e, kt_pool_threads(), kt_pool_nodes(), NULL);

@@ -103,3 +103,8 @@ int kt_cpu_isa_set(int isa) {
 }
 
 const struct kt_kernels *kt_kernels_current(void) { return table_of(kt_cpu_isa_current()); }
+
+const struct kt_kernels *kt_kernels_exact(void) {
+  const int current = kt_cpu_isa_current();
+  return table_of(current == KT_CPU_ISA_AMX ? KT_CPU_ISA_AVX512 : current);
+}

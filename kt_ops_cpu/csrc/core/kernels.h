@@ -57,7 +57,7 @@ typedef void kt_store_fn(int dtype, const float *x, void *y, int count);
 
 struct kt_kernels {
   kt_x_fn *x[KT_X_KINDS];
-  kt_x_split_fn *x_split[KT_X_KINDS]; /* null for kinds that round nothing */
+  kt_x_split_fn *x_split[KT_X_KINDS]; /* null for those that round nothing */
   kt_panel_fn *panel[KT_TYPE_SLOTS];
   kt_dot_fn *dot[KT_FAMILY_COUNT];
   kt_planes_fn *planes[KT_FAMILY_COUNT]; /* where not null, calls of planes_tokens or more use dot_planes */
@@ -89,6 +89,8 @@ extern kt_gemv_fn *const kt_gemv_avx512[KT_TYPE_SLOTS];
 
 /* The variant in use. */
 const struct kt_kernels *kt_kernels_current(void);
+/* The best one up to it that multiplies weights as they are: AMX rounds them to 15 bits (dot-amx.h). */
+const struct kt_kernels *kt_kernels_exact(void);
 
 static inline void kt_begin(const struct kt_kernels *kernels) {
   if (kernels->begin != 0) kernels->begin();

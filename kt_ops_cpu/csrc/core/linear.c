@@ -15,7 +15,6 @@ struct linear {
   struct kt_weight weight;
   struct kt_x x;
   int64_t first_token, tokens;
-  int terms; /* rows of x per token: 2 where activations are split */
   int strip_rows;
   int64_t strips, token_parts;
   int64_t first_strip[KT_MAX_NODES + 1]; /* each node has its own rows */
@@ -30,9 +29,9 @@ static void layout_task(void *context, int node, int64_t task, int64_t next, int
   const struct kt_cpu_rows *rows = &l->call->x;
   const uint8_t *row = (const uint8_t *)rows->data + (l->first_token + task) * rows->row_bytes;
   const enum kt_x_kind kind = kt_family_x_kind(l->weight.type->family);
-  const int64_t bytes = l->x.block_bytes, stride = l->x.tokens * bytes;
-  uint8_t *out = l->blocks + l->terms * task * bytes;
-  if (l->terms == 2)
+  const int64_t bytes = l->x.block_bytes, stride = l->x.tokens * l->x.terms * bytes;
+  uint8_t *out = l->blocks + l->x.terms * task * bytes;
+  if (l->x.terms == 2)
     l->kernels->x_split[kind](rows->dtype, row, l->weight.cols, out, stride, bytes);
   else
     l->kernels->x[kind](rows->dtype, row, l->weight.cols, out, stride);
@@ -58,18 +57,12 @@ static void strip_task(void *context, int node, int64_t task, int64_t next, int 
     ahead.bytes = (after < l->strip_rows ? after : l->strip_rows) * l->weight.row_bytes;
   }
   kt_begin(l->kernels);
-  /* The two terms of a single token go one after the other, each by the way for one token; the second
-   * finds the rows in the cache. */
-  const int calls = l->terms == 2 && tokens == 1 ? 2 : 1, each = tokens * l->terms / calls;
-  const struct kt_ahead nothing = {NULL, 0};
-  for (int i = 0; i < calls; i++)
-    kt_strip(l->kernels, &l->weight, data, row, rows, 0, kt_steps(l->weight.cols), &l->x,
-             first * l->terms + i, each, c + i * KT_STRIP_ROWS, space, i + 1 < calls ? nothing : ahead);
+  kt_strip(l->kernels, &l->weight, data, row, rows, 0, kt_steps(l->weight.cols), &l->x, first, tokens, c, space,
+           ahead);
   kt_end(l->kernels);
   const int64_t size = kt_dtype_bytes(y->dtype);
   for (int t = 0; t < tokens; t++) {
-    float *values = c + t * l->terms * KT_STRIP_ROWS;
-    if (l->terms == 2) l->kernels->axpy(1.0f, values + KT_STRIP_ROWS, values, rows);
+    float *values = c + t * KT_STRIP_ROWS;
     if (l->call->bias != NULL) l->kernels->axpy(1.0f, l->call->bias + row, values, rows);
     l->kernels->store(y->dtype, values,
                       (uint8_t *)y->data + (l->first_token + first + t) * y->row_bytes + row * size, rows);
@@ -80,15 +73,16 @@ static int run_part(struct linear *l) {
   const int threads = kt_pool_threads(), nodes = kt_pool_nodes();
   const enum kt_x_kind kind = kt_family_x_kind(l->weight.type->family);
   const int64_t block_bytes = kt_x_block_bytes(kind);
-  const int64_t blocks_bytes = (kt_steps(l->weight.cols) * l->tokens * l->terms + KT_X_SPARE) * block_bytes;
-  l->token_parts = (l->tokens * l->terms + STRIP_TOKENS - 1) / STRIP_TOKENS;
-  const int64_t c_bytes = (l->tokens / l->token_parts + 1) * l->terms * KT_STRIP_ROWS * (int64_t)sizeof(float);
+  const int terms = l->x.terms;
+  const int64_t blocks_bytes = (kt_steps(l->weight.cols) * l->tokens * terms + KT_X_SPARE) * block_bytes;
+  l->token_parts = (l->tokens * terms + STRIP_TOKENS - 1) / STRIP_TOKENS;
+  const int64_t c_bytes = (l->tokens / l->token_parts + 1) * terms * KT_STRIP_ROWS * (int64_t)sizeof(float);
   l->space_bytes = ((int64_t)sizeof(struct kt_strip_space) + c_bytes + 4095) / 4096 * 4096;
   uint8_t *memory = kt_pool_scratch(blocks_bytes + threads * l->space_bytes + 4096);
   if (memory == NULL) return KT_CPU_MEMORY;
   l->spaces = memory;
   l->blocks = memory + threads * l->space_bytes;
-  l->x = (struct kt_x){l->blocks, l->tokens * l->terms, block_bytes};
+  l->x = (struct kt_x){l->blocks, l->tokens, terms, block_bytes};
   /* Short strips where there would be too few for the threads to share evenly. */
   const int64_t full = (l->weight.rows + KT_STRIP_ROWS - 1) / KT_STRIP_ROWS;
   l->strip_rows = full * l->token_parts < 8 * threads ? KT_PANEL_ROWS : KT_STRIP_ROWS;
@@ -109,13 +103,13 @@ static int run_part(struct linear *l) {
 
 int kt_cpu_linear(const struct kt_cpu_linear *call) {
   if (call == NULL) return KT_CPU_ARGUMENT;
-  struct linear l = {.call = call, .kernels = kt_kernels_current()};
+  struct linear l = {.call = call, .kernels = call->split ? kt_kernels_exact() : kt_kernels_current()};
   int status = kt_check_matrix(&call->weight, 1, &l.weight);
   if (status == KT_CPU_OK) status = kt_check_rows(&call->x, call->tokens, l.weight.cols);
   if (status == KT_CPU_OK) status = kt_check_rows(&call->y, call->tokens, l.weight.rows);
   if (status != KT_CPU_OK || call->tokens == 0 || l.weight.rows == 0) return status;
   const enum kt_x_kind kind = kt_family_x_kind(l.weight.type->family);
-  l.terms = call->split != 0 && l.kernels->x_split[kind] != NULL ? 2 : 1;
+  l.x.terms = call->split != 0 && l.kernels->x_split[kind] != NULL ? 2 : 1;
   status = kt_pool_enter();
   if (status != KT_CPU_OK) return status;
   for (int64_t t = 0; t < call->tokens && status == KT_CPU_OK; t += MOST_TOKENS) {

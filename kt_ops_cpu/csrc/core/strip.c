@@ -55,10 +55,12 @@ static void strip_gemv(const struct kt_kernels *kernels, const struct kt_weight 
   }
 }
 
-void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, const uint8_t *data,
-              int64_t row, int rows, int64_t step, int64_t step_end, const struct kt_x *x,
-              int64_t first_token, int tokens, float *c, struct kt_strip_space *space,
-              struct kt_ahead ahead) {
+/* kt_strip() for rows of x, whichever tokens they belong to. */
+static void strip_rows(const struct kt_kernels *kernels, const struct kt_weight *weight, const uint8_t *data,
+                       int64_t row, int rows, int64_t step, int64_t step_end, const struct kt_x *x,
+                       int64_t first_token, int tokens, float *c, struct kt_strip_space *space,
+                       struct kt_ahead ahead) {
+  const int64_t all_tokens = x->tokens * x->terms;
   const struct kt_type *type = weight->type;
   kt_panel_fn *unpack = kernels->panel[weight->number];
   kt_planes_fn *planes = tokens >= kernels->planes_tokens ? kernels->planes[type->family] : NULL;
@@ -71,7 +73,7 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
       kernels->gemv[weight->number] != NULL) {
     const int64_t end = step_end * KT_STEP < weight->cols ? step_end * KT_STEP : weight->cols;
     strip_gemv(kernels, weight, first + step * step_size, rows, end - step * KT_STEP,
-               x->blocks + (step * x->tokens + first_token) * x->block_bytes, x->tokens * x->block_bytes,
+               x->blocks + (step * all_tokens + first_token) * x->block_bytes, all_tokens * x->block_bytes,
                tokens, c, ahead);
     return;
   }
@@ -91,7 +93,7 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
       if (planes != NULL) planes(&space->panels[p]);
     }
     if (s + 1 < step_end) prefetch_step(first + (s + 1) * step_size, weight->row_bytes, rows, step_size);
-    const uint8_t *blocks = x->blocks + (s * x->tokens + first_token) * x->block_bytes;
+    const uint8_t *blocks = x->blocks + (s * all_tokens + first_token) * x->block_bytes;
     const int parts = (tokens + most - 1) / most;
     for (int part = 0; part < parts; part++) {
       const int from = part * most, left_tokens = tokens - from;
@@ -99,5 +101,18 @@ void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, 
       dot(space->panels, panels, blocks + from * x->block_bytes,
           left_tokens < most ? left_tokens : most, values, c + from * KT_STRIP_ROWS);
     }
+  }
+}
+
+void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, const uint8_t *data,
+              int64_t row, int rows, int64_t step, int64_t step_end, const struct kt_x *x,
+              int64_t first_token, int tokens, float *c, struct kt_strip_space *space,
+              struct kt_ahead ahead) {
+  strip_rows(kernels, weight, data, row, rows, step, step_end, x, first_token * x->terms, tokens * x->terms, c,
+             space, ahead);
+  if (x->terms == 1) return;
+  for (int t = 0; t < tokens; t++) {
+    const float *both = c + 2 * t * KT_STRIP_ROWS;
+    for (int r = 0; r < KT_STRIP_ROWS; r++) c[t * KT_STRIP_ROWS + r] = both[r] + both[KT_STRIP_ROWS + r];
   }
 }

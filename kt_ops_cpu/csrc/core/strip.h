@@ -12,10 +12,11 @@ struct kt_weight {
   int64_t rows, cols, row_bytes;
 };
 
-/* Activations of consecutive tokens: step s of token t is block s * tokens + t. */
+/* Activations of consecutive tokens: step s of term i of token t is block (s * tokens + t) * terms + i. */
 struct kt_x {
   const uint8_t *blocks;
   int64_t tokens;      /* of the whole matrix */
+  int terms;           /* 2 where activations are split (kt_x_split_fn), else 1 */
   int64_t block_bytes; /* kt_x_block_bytes of its kind */
 };
 
@@ -29,7 +30,7 @@ struct kt_strip_space {
 static inline int64_t kt_steps(int64_t cols) { return (cols + KT_STEP - 1) / KT_STEP; }
 
 /* c[t][r] (rows of KT_STRIP_ROWS floats) = sum over steps [step, step_end) of token first_token + t times
- * weight row `row` + r. `rows` is at most KT_STRIP_ROWS; columns of c beyond it hold copies or zero.
+ * weight row `row` + r. c holds tokens * terms rows, of which those beyond `tokens` are arbitrary in the end. `rows` is at most KT_STRIP_ROWS; columns of c beyond it hold copies or zero.
  * `ahead` is prefetched along the way. */
 void kt_strip(const struct kt_kernels *kernels, const struct kt_weight *weight, const uint8_t *data,
               int64_t row, int rows, int64_t step, int64_t step_end, const struct kt_x *x,

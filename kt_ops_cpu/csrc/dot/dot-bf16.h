@@ -21,6 +21,19 @@ static void kt_x_bf16_pairs(int dtype, const void *x, int64_t cols, uint8_t *out
   }
 }
 
+static void kt_x_split_bf16_pairs(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride,
+                                  int64_t second) {
+  float values[KT_STEP] __attribute__((aligned(64)));
+  for (int64_t k = 0; k < cols; k += KT_STEP, out += stride) {
+    uint16_t *block = ((struct kt_xbf16 *)out)->x, *rest = ((struct kt_xbf16 *)(out + second))->x;
+    kt_x_load(dtype, x, cols, k, values);
+    for (int i = 0; i < KT_STEP; i++) {
+      block[i] = kt_float_bf16(values[i]);
+      rest[i] = kt_float_bf16(values[i] - kt_bf16_float(block[i]));
+    }
+  }
+}
+
 /* Pairs of values as they lie in a row: a dword of `q` per row and pair. `values` is a multiple of 8. */
 static void kt_panel_bf16_pairs(const uint8_t *block, int64_t row_bytes, int values, struct kt_panel *out) {
   const struct kt_rows rows = kt_rows_at(block, row_bytes);

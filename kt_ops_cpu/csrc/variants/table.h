@@ -10,10 +10,12 @@
 /* How a variant computes with bfloat16 weights: in float32, unless it has its own way. */
 #if defined(KT_DOT_BF16_H)
 #define KT_X_BF16_OF kt_x_bf16_pairs
+#define KT_X_SPLIT_BF16_OF kt_x_split_bf16_pairs
 #define KT_PANEL_BF16 kt_panel_bf16_pairs
 #define KT_DOT_BF16(isa) kt_dot_bf16_avx512
 #else
 #define KT_X_BF16_OF kt_x_bf16
+#define KT_X_SPLIT_BF16_OF kt_x_split_bf16
 #define KT_PANEL_BF16 kt_panel_bf16
 #define KT_DOT_BF16(isa) kt_dot_float_##isa
 #endif
@@ -22,7 +24,8 @@
 #define KT_TABLE_COMMON                                                                        \
   .x = {[KT_X_Q8_256] = kt_x_q8_256, [KT_X_Q8_32] = kt_x_q8_32, [KT_X_F32] = kt_x_f32,         \
         [KT_X_BF16] = KT_X_BF16_OF},                                                         \
-  .x_split = {[KT_X_Q8_256] = kt_x_split_256, [KT_X_Q8_32] = kt_x_split_32},                   \
+  .x_split = {[KT_X_Q8_256] = kt_x_split_256, [KT_X_Q8_32] = kt_x_split_32,                    \
+              [KT_X_BF16] = KT_X_SPLIT_BF16_OF},                                               \
   .glu = kt_glu, .axpy = kt_axpy, .store = kt_store, .read = kt_read, .peak = kt_peak,         \
   .peak_operations = KT_PEAK_OPERATIONS
 

@@ -127,6 +127,19 @@ static inline void kt_x_bf16(int dtype, const void *x, int64_t cols, uint8_t *ou
   }
 }
 
+/* The same in two terms, which together hold 16 bits. */
+static inline void kt_x_split_bf16(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride,
+                                   int64_t second) {
+  for (int64_t k = 0; k < cols; k += KT_STEP, out += stride) {
+    float *block = ((struct kt_xf32 *)out)->x, *rest = ((struct kt_xf32 *)(out + second))->x;
+    kt_x_load(dtype, x, cols, k, rest);
+    for (int i = 0; i < KT_STEP; i++) {
+      block[i] = kt_bf16_float(kt_float_bf16(rest[i]));
+      rest[i] = kt_bf16_float(kt_float_bf16(rest[i] - block[i]));
+    }
+  }
+}
+
 static void kt_x_f32(int dtype, const void *x, int64_t cols, uint8_t *out, int64_t stride) {
   for (int64_t k = 0; k < cols; k += KT_STEP, out += stride)
     kt_x_load(dtype, x, cols, k, ((struct kt_xf32 *)out)->x);

@@ -97,7 +97,11 @@ def skeleton(folder):
 
 
 NO_OPTIONS = {"type": "object", "properties": {}, "additionalProperties": False}
-OPTIONS = {**NO_OPTIONS, "properties": {"activation_bits": {"enum": [8, 16]}}}
+BITS = {"enum": [8, 16]}
+OPTIONS = {
+    **NO_OPTIONS,
+    "properties": {"activation_bits": BITS, "decode_activation_bits": BITS},
+}
 
 FUSED = [f"kt_ops_cuda.{name}" for name in ("Attention", "DecoderLayer", "RMSNorm", "Router")]
 
@@ -127,7 +131,7 @@ def registry():
                         target=targets[kind],
                         devices=("cuda",) if package == "kt_ops_cuda" else ("cpu",),
                         weight_formats=("*",),
-                        options_schema=OPTIONS if name == CPU_LINEAR else NO_OPTIONS,
+                        options_schema=OPTIONS if package == "kt_ops_cpu" else NO_OPTIONS,
                     )
                     for name, kind in kernels.items()
                 ],

@@ -166,6 +166,16 @@ CODES = (
         "  help: the file may be of a variant of the model that computes something else",
     ),
     Code(
+        "KT336",
+        "An attention's kv_b_proj is not where it can be absorbed",
+        "kt_core.MlaAttention multiplies queries and latents by kv_b_proj from both sides, so it needs "
+        "the matrix itself, in the model's dtype, on its own device. A rule gave it to a kernel or put "
+        "it elsewhere. Exclude it from the rule for linear layers.",
+        "rules.yaml:9:3: KT336 kt_core.MlaAttention needs model.layers.0.self_attn.kv_b_proj in the "
+        "model's dtype, but kt_core.Linear takes it\n"
+        "  help: leave it out of that rule: name: ^(?!.*kv_b_proj$)model\\.layers\\.",
+    ),
+    Code(
         "KT340",
         "Parameters would stay without values",
         "After loading, something was still on the meta device: the adapter of the architecture "

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import enum
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from kt_core.operators.kernel import ExpertsWeights, Kernel, KernelContext
 from kt_core.weights import PackedTensor
+
+if TYPE_CHECKING:
+    from kt_core.errors import Problem
+    from kt_core.plan.model import ModulePlan
 
 
 class Phase(enum.StrEnum):
@@ -75,6 +79,11 @@ class Operator(nn.Module):
     def replace(cls, original: nn.Module, context: OperatorContext) -> nn.Module:
         """Return the module that takes ``original``'s place."""
         return cls(original, context)
+
+    @classmethod
+    def check_plan(cls, module: ModulePlan, modules: Sequence[ModulePlan]) -> Sequence[Problem]:
+        """Return what is wrong with ``module`` among all ``modules`` of the plan (plan time)."""
+        return ()
 
     @classmethod
     def kernel_shape(cls, original: nn.Module, config: Any) -> Any:

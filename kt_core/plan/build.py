@@ -118,6 +118,7 @@ class _Builder:
         for rule in rules:
             self._warn_unused(rule)
         for module in modules:
+            self._check_among(module, modules)
             if module.rule is not None and "transfer_map" in module.kwargs:
                 place = self.rules.rules[module.rule].place("replace.kwargs.transfer_map")
                 self.problems.extend(check_transfer_map(module.kwargs, modules, place))
@@ -281,6 +282,16 @@ class _Builder:
                 facts=[f"it reads: {', '.join(accepted)}"],
                 help="name another kernel for this module, or use a file of another quantisation",
             )
+
+    def _check_among(self, module: ModulePlan, modules: Sequence[ModulePlan]) -> None:
+        """Let the operator look at the modules that it will work with."""
+        found = self.registry.operator(module.operator) if module.rule is not None else None
+        if found is None or found.spec.kernel_kind is not None:
+            return
+        target: type[Operator] = self.registry.load_target(found.spec)
+        where = self.rules.rules[module.rule or 0].place()
+        for problem in target.check_plan(module, modules):
+            self.problems.append(_located(problem, where))
 
     def _warn_left_over(self, names: Sequence[str]) -> None:
         """A bias that nobody takes would be missing from the answer without a word."""

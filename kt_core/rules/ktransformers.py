@@ -140,7 +140,7 @@ OPTIONS: Mapping[str, Option] = {
         of_kernel=True,
     ),
     "absorb_for_prefill": Option(
-        "absorbed prefill does not exist here",
+        "only latent attention (kt_core.MlaAttention) has an absorbed form",
         "absorb_for_prefill: false",
         (False,),
     ),

@@ -75,8 +75,7 @@ class Experts(PhasedOperator):
     def load(self, weights: ModuleWeights) -> None:
         """Give every kernel the views of all experts."""
         experts = weights.experts()
-        for kernel in self.unique_kernels():
-            kernel.load(experts)
+        self.load_kernels(lambda kernel: kernel.load(experts))
 
     def forward(
         self,

@@ -238,8 +238,8 @@ _KEPT_OPERATORS = (
     ),
     OperatorSpec(
         name="kt_core.DecoderModel",
-        target="kt_core.operators.module:Module",
-        summary="Keeps the decoder stack; hidden states move where the next layer lives.",
+        target="kt_core.operators.decoder:DecoderModel",
+        summary="The decoder stack; long prompts may pass it layer by layer.",
         aliases=tuple(
             f"{_KT}.models.{name}" for name in ("KDeepseekV2Model", "KQwen2MoeModel", "KLlamaModel")
         ),
@@ -248,14 +248,16 @@ _KEPT_OPERATORS = (
             "properties": {
                 **_PLACEMENT,
                 "per_layer_prefill_intput_threshold": {
-                    "enum": [0, None],
-                    "description": "Layer-wise prefill. Only 0 (off) is supported.",
+                    "type": ["integer", "null"],
+                    "minimum": 0,
+                    "description": "Prompts of more tokens load the prefill kernels of one layer at a "
+                    "time, shorter ones run the decode kernels. 0: all kernels stay loaded.",
                 },
                 "transfer_map": {
                     "type": "object",
                     "additionalProperties": _DEVICE,
-                    "description": "Layer number to device. kt derives it from the layers' devices "
-                    "and only checks that it agrees.",
+                    "description": "Layer number to the device of that layer and those after it, "
+                    "for modules whose rule names none. Other rules must agree with it.",
                 },
             },
             "additionalProperties": False,

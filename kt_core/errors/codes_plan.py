@@ -149,10 +149,11 @@ CODES = (
     Code(
         "KT332",
         "transfer_map contradicts the layers' devices",
-        "kt moves hidden states to wherever the next layer lives, so transfer_map is not needed; "
-        "where a rule file has one, it must say the same as the rules that place the layers.",
-        "rules.yaml:30:7: KT332 warning: transfer_map moves to cuda:1 at layer 30, but that layer "
-        "is on cuda:0\n"
+        "transfer_map places the modules of a layer, and of those after it, whose own rules name no "
+        "device. Where they do name one, it must be the same: hidden states move to wherever a layer "
+        "lives, and nothing else is moved silently. Without transfer_map the rules alone decide.",
+        "rules.yaml:30:7: KT332 transfer_map puts layer 30 on cuda:1, but other rules put it on cuda:0\n"
+        "  layers that differ: 30 of 30 to 59\n"
         "  help: delete transfer_map, or place layer 30 on cuda:1",
     ),
     Code(
@@ -164,6 +165,16 @@ CODES = (
         "KT333 warning: no module of the model takes 1 of the file's tensors\n"
         "  left over: blk.0.attn_output.bias\n"
         "  help: the file may be of a variant of the model that computes something else",
+    ),
+    Code(
+        "KT336",
+        "An attention's kv_b_proj is not where it can be absorbed",
+        "kt_core.MlaAttention multiplies queries and latents by kv_b_proj from both sides, so it needs "
+        "the matrix itself, in the model's dtype, on its own device. A rule gave it to a kernel or put "
+        "it elsewhere. Exclude it from the rule for linear layers.",
+        "rules.yaml:9:3: KT336 kt_core.MlaAttention needs model.layers.0.self_attn.kv_b_proj in the "
+        "model's dtype, but kt_core.Linear takes it\n"
+        "  help: leave it out of that rule: name: ^(?!.*kv_b_proj$)model\\.layers\\.",
     ),
     Code(
         "KT340",

@@ -15,6 +15,7 @@ from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 NAME = "kt_cpu"
 
@@ -100,6 +101,23 @@ def _blocked(
             kv_heads, group, stop - start, -1
         )
     return output.view(1, heads, rows, -1)
+
+
+def attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+) -> torch.Tensor:
+    """Attend by the function that the model's configuration names; see :func:`attention`."""
+    name = module.config._attn_implementation  # type: ignore[union-attr]
+    function = ALL_ATTENTION_FUNCTIONS.get_interface(name, sdpa_attention_forward)
+    output: torch.Tensor = function(
+        module, query, key, value, attention_mask, dropout=0.0, scaling=scaling
+    )[0]
+    return output
 
 
 def use_cpu_attention(model: Any) -> bool:

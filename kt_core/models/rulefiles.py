@@ -25,7 +25,8 @@ class Described:
 
     ``layers`` is the depth of the largest published model, which is what is spread over several
     GPUs; 0 for families whose models fit on one. ``kept`` is a linear layer, small or delicate, that
-    no kernel may quantise again.
+    no kernel may quantise again. ``block`` is the class of the MoE blocks, inside its model's file in
+    transformers, that ``kt_core.MoeBlock`` can stand for. ``latent``: multi-head latent attention.
     """
 
     folder: str
@@ -36,13 +37,29 @@ class Described:
     kept: str = ""
     fused: str = ""
     """Which operators of kt-ops-cuda cover its modules: "attention", "attention router"."""
+    block: str = ""
+    latent: bool = False
+
+    @property
+    def block_class(self) -> str:
+        """The qualified name of ``block``."""
+        return f"transformers.models.{self.folder}.modeling_{self.folder}.{self.block}"
 
 
 _MLA = "kv_b_proj"
 _GATED = "shared_expert_gate"
 
 FAMILIES = (
-    Described("deepseek_v2", ("DeepseekV2ForCausalLM",), "DeepSeek-V2 and V2-Lite", True, 60, _MLA),
+    Described(
+        "deepseek_v2",
+        ("DeepseekV2ForCausalLM",),
+        "DeepSeek-V2 and V2-Lite",
+        True,
+        60,
+        _MLA,
+        block="DeepseekV2Moe",
+        latent=True,
+    ),
     Described(
         "deepseek_v3",
         ("DeepseekV3ForCausalLM",),
@@ -50,10 +67,18 @@ FAMILIES = (
         True,
         61,
         _MLA,
+        block="DeepseekV3MoE",
+        latent=True,
     ),
     Described("gemma3", ("Gemma3ForCausalLM",), "Gemma 3"),
     Described(
-        "glm4_moe", ("Glm4MoeForCausalLM",), "GLM-4.5 and GLM-4.5-Air", True, 92, fused="attention"
+        "glm4_moe",
+        ("Glm4MoeForCausalLM",),
+        "GLM-4.5 and GLM-4.5-Air",
+        True,
+        92,
+        fused="attention",
+        block="Glm4MoeMoE",
     ),
     Described("gpt_oss", ("GptOssForCausalLM",), "gpt-oss 20B and 120B", True, 36),
     Described(
@@ -73,13 +98,28 @@ FAMILIES = (
     ),
     Described("qwen2", ("Qwen2ForCausalLM",), "Qwen2 and Qwen2.5", fused="attention"),
     Described(
-        "qwen2_moe", ("Qwen2MoeForCausalLM",), "Qwen2-MoE", True, 0, _GATED, "attention router"
+        "qwen2_moe",
+        ("Qwen2MoeForCausalLM",),
+        "Qwen2-MoE",
+        True,
+        0,
+        _GATED,
+        "attention router",
+        "Qwen2MoeSparseMoeBlock",
     ),
     Described("qwen3", ("Qwen3ForCausalLM",), "Qwen3", fused="attention"),
     Described(
         "qwen3_moe", ("Qwen3MoeForCausalLM",), "Qwen3-MoE", True, 94, fused="attention router"
     ),
-    Described("qwen3_next", ("Qwen3NextForCausalLM",), "Qwen3-Next", True, 48, _GATED),
+    Described(
+        "qwen3_next",
+        ("Qwen3NextForCausalLM",),
+        "Qwen3-Next",
+        True,
+        48,
+        _GATED,
+        block="Qwen3NextSparseMoeBlock",
+    ),
 )
 
 
@@ -145,6 +185,22 @@ def _experts(comment: str, kwargs: Mapping[str, str], layers: str | None = None)
     return _Rule(comment, name, None, "kt_core.Experts", kwargs, recursive=False)
 
 
+def _attention(family: Described, device: str, layers: str | None = None) -> Iterator[_Rule]:
+    """Latent attention, for the families that have it."""
+    if family.latent:
+        name = r"\.self_attn$" if layers is None else rf"^model\.layers\.{layers}\.self_attn$"
+        said = "Attention to the compressed cache as it is, expanded for long calls only."
+        yield _Rule(said, name, None, "kt_core.MlaAttention", _kwargs(device))
+
+
+def _block(family: Described, device: str, layers: str | None = None) -> Iterator[_Rule]:
+    """Blocks with shared experts, where those are on another device than the routed ones."""
+    if family.block:
+        name = None if layers is None else rf"^model\.layers\.{layers}\.mlp$"
+        said = "Shared experts run on the GPU while the CPU computes the routed ones."
+        yield _Rule(said, name, family.block_class, "kt_core.MoeBlock", _kwargs(device))
+
+
 def _rest(device: str, comment: str = "Embeddings, norms, routers and all else.") -> _Rule:
     return _Rule(comment, ".", None, "default", _kwargs(device))
 
@@ -165,6 +221,7 @@ def _cpu(family: Described) -> Iterator[_Rule]:
         # Small dense models feel activations of 8 bits: SmolLM2 answers otherwise than unquantised.
         kwargs = {**_kwargs("cpu", CPU_LINEAR), "activation_bits": "16"}
         more = ", activations rounded to 16 bits"
+    yield from _attention(family, "cpu")
     yield _linears(family, kwargs, more=more)
     yield _head(kwargs)
     yield _rest("cpu")
@@ -173,6 +230,7 @@ def _cpu(family: Described) -> Iterator[_Rule]:
 def _torch(family: Described) -> Iterator[_Rule]:
     if family.experts:
         yield _experts("Routed experts, dequantised.", _kwargs("cpu", TORCH_EXPERTS))
+    yield from _attention(family, "cpu")
     yield _linears(family, _kwargs("cpu", TORCH_LINEAR))
     yield _head(_kwargs("cpu", TORCH_LINEAR))
     yield _rest("cpu")
@@ -186,6 +244,7 @@ def _amd_int8(family: Described) -> Iterator[_Rule]:
             _kwargs("cpu", INT8_EXPERTS, CPU_EXPERTS),
         )
         prefill = CPU_LINEAR
+    yield from _attention(family, "cpu")
     yield _linears(family, _kwargs("cpu", prefill, decode))
     yield _head(_kwargs("cpu", CPU_LINEAR))
     yield _rest("cpu")
@@ -212,6 +271,7 @@ def _gpu(family: Described) -> Iterator[_Rule]:
     if family.experts:
         yield _experts("Routed experts.", _kwargs("cuda", GPU_EXPERTS))
     yield from _fused(family)
+    yield from _attention(family, "cuda")
     yield _linears(family, _kwargs("cuda", GPU_LINEAR))
     yield _head(_kwargs("cuda", GPU_LINEAR))
     yield _rest("cuda")
@@ -224,6 +284,8 @@ _ON_CPU = (
 
 def _hybrid(family: Described) -> Iterator[_Rule]:
     yield _experts(_ON_CPU, {**_kwargs("cpu", CPU_EXPERTS), "out_device": "cuda", **_DECODE_BITS})
+    yield from _block(family, "cuda")
+    yield from _attention(family, "cuda")
     yield from _fused(family)
     yield _linears(family, _kwargs("cuda", GPU_LINEAR), more="; shared experts are among them")
     yield _head(_kwargs("cuda", GPU_LINEAR))
@@ -249,6 +311,8 @@ def _multi_gpu(family: Described, count: int) -> Iterator[_Rule]:
         where = f"layers {first} to {end - 1}"
         kwargs = {**_kwargs("cpu", CPU_EXPERTS), "out_device": device, **_DECODE_BITS}
         yield _experts(f"Routed experts of {where}, in the host's memory.", kwargs, layers)
+        yield from _block(family, device, layers)
+        yield from _attention(family, device, layers)
         yield _linears(family, _kwargs(device, GPU_LINEAR), layers, f"; {where}")
         yield _Rule(
             f"All else in {where}.",

@@ -10,7 +10,8 @@ from torch import nn
 from kt_core.errors import PlanError
 from kt_core.models.family import num_experts
 from kt_core.operators.host import host_calls
-from kt_core.operators.kernel import Activation, ExpertsShape
+from kt_core.operators.kernel import Activation, ExpertsKernel, ExpertsShape
+from kt_core.operators.offload import Result, lane_from
 from kt_core.operators.operator import ModuleWeights, OperatorContext, PhasedOperator
 
 _ACTIVATIONS = {
@@ -75,8 +76,7 @@ class Experts(PhasedOperator):
     def load(self, weights: ModuleWeights) -> None:
         """Give every kernel the views of all experts."""
         experts = weights.experts()
-        for kernel in self.unique_kernels():
-            kernel.load(experts)
+        self.load_kernels(lambda kernel: kernel.load(experts))
 
     def forward(
         self,
@@ -85,15 +85,38 @@ class Experts(PhasedOperator):
         top_k_weights: torch.Tensor,
     ) -> torch.Tensor:
         """Run the phase that ``hidden_states`` ``(tokens, hidden)`` calls for."""
-        kernel = self.kernel_for(hidden_states.shape[0])
-        device = kernel.context.device
-        home = self.context.out_device or hidden_states.device
-        host = host_calls(device, hidden_states)
+        kernel: ExpertsKernel = self.kernel_for(hidden_states.shape[0])
+        host = host_calls(kernel.context.device, hidden_states)
         if host is not None:
             return host.call(kernel.forward, (hidden_states, top_k_index, top_k_weights))
-        if hidden_states.device != device:
-            hidden_states = hidden_states.to(device)
-        if top_k_index.device != device:
-            top_k_index, top_k_weights = top_k_index.to(device), top_k_weights.to(device)
-        y: torch.Tensor = kernel.forward(hidden_states, top_k_index, top_k_weights)
-        return y if y.device == home else y.to(home)
+        return self.submit(hidden_states, top_k_index, top_k_weights)()
+
+    def submit(
+        self,
+        hidden_states: torch.Tensor,
+        top_k_index: torch.Tensor,
+        top_k_weights: torch.Tensor,
+    ) -> Result:
+        """Start the phase that ``hidden_states`` calls for; return what waits for its result.
+
+        Only work for the host that comes from another device, and kernels that say so themselves, go on
+        while the caller does; all else is done when this returns. On one device there is nothing to
+        gain: experts keep all of its cores busy.
+        """
+        kernel: ExpertsKernel = self.kernel_for(hidden_states.shape[0])
+        device = kernel.context.device
+        home = self.context.out_device or hidden_states.device
+        inputs = (hidden_states, top_k_index, top_k_weights)
+        host = host_calls(device, hidden_states)
+        if host is not None:
+            return host.submit(kernel.forward, inputs).result
+        if device.type == "cpu" and hidden_states.device.type != "cpu":
+            wait = lane_from(hidden_states.device).submit(kernel.forward, inputs)
+        else:
+            wait = kernel.submit(*(t if t.device == device else t.to(device) for t in inputs))
+
+        def result() -> torch.Tensor:
+            y = wait()
+            return y if y.device == home else y.to(home)
+
+        return result

@@ -7,7 +7,7 @@ reference to the model. Two phases that name the same kernel on the same device 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -149,3 +149,14 @@ class ExpertsKernel(Kernel):
         ``[0, num_experts)`` raises ``KernelError``; ``top_k_weights`` is ``(tokens, k)`` floating.
         A row with non-finite activations must not disturb the others. Zero tokens are allowed.
         """
+
+    def submit(
+        self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    ) -> Callable[[], torch.Tensor]:
+        """Start :meth:`forward`; return what waits for its result.
+
+        A kernel that computes by itself while Python goes on overrides this. The inputs stay as they are
+        until the result was fetched.
+        """
+        y = self.forward(hidden_states, top_k_index, top_k_weights)
+        return lambda: y

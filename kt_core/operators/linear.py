@@ -35,8 +35,7 @@ class Linear(PhasedOperator):
         if weight is None or (self._has_bias and stored_bias is None):
             raise KernelError.of("KT501", f"{self.context.path} was given no weights")
         bias = None if stored_bias is None else stored_bias.to_torch(torch.float32)
-        for kernel in self.unique_kernels():
-            kernel.load(weight, bias)
+        self.load_kernels(lambda kernel: kernel.load(weight, bias))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Run the phase that the number of tokens in ``x`` calls for."""

@@ -43,22 +43,6 @@ _KT = "ktransformers.operators"
 
 # Classes of KTransformers whose work transformers' own modules do once their children are injected.
 _KEPT = (
-    *(
-        f"{_KT}.experts.{name}"
-        for name in (
-            "KDeepseekV2MoE",
-            "KDeepseekV3MoE",
-            "KDeepseekV3MoEV2",
-            "KQwen2MoeSparseMoeBlock",
-            "KQwen2MoeSparseMoeBlockV2",
-            "KQwen3MoeSparseMoeBlock",
-            "KQwen3MoeSparseMoeBlockV2",
-            "KQwen3NextSparseMoeBlockV2",
-            "KMistralSparseMoEBlock",
-            "KGlm4MoeMoE",
-            "KSmallthinkerMoeBlock",
-        )
-    ),
     *(f"{_KT}.gate.{name}" for name in ("KMoEGate", "KMoEGateQwen2Moe")),
     *(
         f"{_KT}.RoPE.{name}"
@@ -91,6 +75,36 @@ _KEPT = (
         f"{_KT}.mlp.{name}"
         for name in ("kDeepseekV3MLP", "KQwen2MoeMLP", "KSmallthinkerDenseMlpBlock", "KGlm4MoeMLP")
     ),
+)
+
+_MOE_BLOCKS = tuple(
+    f"{_KT}.experts.{name}"
+    for name in (
+        "KDeepseekV2MoE",
+        "KDeepseekV3MoE",
+        "KDeepseekV3MoEV2",
+        "KQwen2MoeSparseMoeBlock",
+        "KQwen2MoeSparseMoeBlockV2",
+        "KQwen3MoeSparseMoeBlock",
+        "KQwen3MoeSparseMoeBlockV2",
+        "KQwen3NextSparseMoeBlockV2",
+        "KMistralSparseMoEBlock",
+        "KGlm4MoeMoE",
+        "KSmallthinkerMoeBlock",
+    )
+)
+_MOE_REPLACES = tuple(
+    f"transformers.models.{family}.modeling_{family}.{name}"
+    for family, name in (
+        ("deepseek_v2", "DeepseekV2Moe"),
+        ("deepseek_v3", "DeepseekV3MoE"),
+        ("glm4_moe", "Glm4MoeMoE"),
+        ("minimax_m2", "MiniMaxM2SparseMoeBlock"),
+        ("mixtral", "MixtralSparseMoeBlock"),
+        ("qwen2_moe", "Qwen2MoeSparseMoeBlock"),
+        ("qwen3_moe", "Qwen3MoeSparseMoeBlock"),
+        ("qwen3_next", "Qwen3NextSparseMoeBlock"),
+    )
 )
 
 _OPERATORS = (
@@ -129,6 +143,18 @@ _OPERATORS = (
         kernel_kind=EXPERTS,
     ),
     OperatorSpec(
+        name="kt_core.MoeBlock",
+        target="kt_core.operators.moe:MoeBlock",
+        summary="A MoE block whose shared experts run while its routed experts do.",
+        aliases=_MOE_BLOCKS,
+        replaces=_MOE_REPLACES,
+        kwargs_schema={
+            "type": "object",
+            "properties": _PLACEMENT,
+            "additionalProperties": False,
+        },
+    ),
+    OperatorSpec(
         name="kt_core.Module",
         target="kt_core.operators.module:Module",
         summary="Keeps the module's own forward and places its parameters.",
@@ -144,10 +170,7 @@ _OPERATORS = (
 _KEPT_ATTENTION = tuple(
     f"{_KT}.{path}"
     for path in (
-        "attention.KDeepseekV2Attention",
         "attention.KLlamaAttention",
-        "balance_serve_attention.flashinfer_attn",
-        "balance_serve_attention.deepseek_torch_attn",
         "balance_serve_attention.KQwen2MoeAttention",
         "balance_serve_attention.KQwen3MoeAttention",
         "balance_serve_attention.KSmallthinkerAttention",
@@ -165,11 +188,49 @@ _KEPT_OPERATORS = (
         aliases=_KEPT_ATTENTION,
         kwargs_schema={
             "type": "object",
+            "properties": _PLACEMENT,
+            "additionalProperties": False,
+        },
+    ),
+    OperatorSpec(
+        name="kt_core.MlaAttention",
+        target="kt_core.operators.mla:MlaAttention",
+        summary="Multi-head latent attention over the compressed cache, absorbed or expanded.",
+        aliases=tuple(
+            f"{_KT}.{path}"
+            for path in (
+                "attention.KDeepseekV2Attention",
+                "balance_serve_attention.flashinfer_attn",
+                "balance_serve_attention.deepseek_torch_attn",
+            )
+        ),
+        replaces=tuple(
+            f"transformers.models.deepseek_{version}.modeling_deepseek_{version}."
+            f"Deepseek{version.upper()}Attention"
+            for version in ("v2", "v3")
+        ),
+        kwargs_schema={
+            "type": "object",
             "properties": {
                 **_PLACEMENT,
                 "absorb_for_prefill": {
-                    "enum": [False],
-                    "description": "Absorbed MLA in prefill. Only false is supported.",
+                    "type": "boolean",
+                    "description": "Attend to the compressed cache in long calls too: less memory, "
+                    "more work. Default: false.",
+                },
+                "decode_max_tokens": {
+                    "type": "integer",
+                    "minimum": 0,
+                    "maximum": 1024,
+                    "description": "Calls of at most so many tokens attend to the compressed cache "
+                    "as it is. Default: where that costs less than expanding it.",
+                },
+                "chunck_size": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 65536,
+                    "description": "Query rows at once where the cache is not expanded. Default: "
+                    "as many as keep the scores small.",
                 },
             },
             "additionalProperties": False,
@@ -177,8 +238,8 @@ _KEPT_OPERATORS = (
     ),
     OperatorSpec(
         name="kt_core.DecoderModel",
-        target="kt_core.operators.module:Module",
-        summary="Keeps the decoder stack; hidden states move where the next layer lives.",
+        target="kt_core.operators.decoder:DecoderModel",
+        summary="The decoder stack; long prompts may pass it layer by layer.",
         aliases=tuple(
             f"{_KT}.models.{name}" for name in ("KDeepseekV2Model", "KQwen2MoeModel", "KLlamaModel")
         ),
@@ -187,14 +248,16 @@ _KEPT_OPERATORS = (
             "properties": {
                 **_PLACEMENT,
                 "per_layer_prefill_intput_threshold": {
-                    "enum": [0, None],
-                    "description": "Layer-wise prefill. Only 0 (off) is supported.",
+                    "type": ["integer", "null"],
+                    "minimum": 0,
+                    "description": "Prompts of more tokens load the prefill kernels of one layer at a "
+                    "time, shorter ones run the decode kernels. 0: all kernels stay loaded.",
                 },
                 "transfer_map": {
                     "type": "object",
                     "additionalProperties": _DEVICE,
-                    "description": "Layer number to device. kt derives it from the layers' devices "
-                    "and only checks that it agrees.",
+                    "description": "Layer number to the device of that layer and those after it, "
+                    "for modules whose rule names none. Other rules must agree with it.",
                 },
             },
             "additionalProperties": False,

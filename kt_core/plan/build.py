@@ -14,7 +14,7 @@ from kt_core.operators.operator import Operator
 from kt_core.plan.bind import Bound, ModuleBinder
 from kt_core.plan.cache import plan_cache
 from kt_core.plan.devices import Devices, canonical
-from kt_core.plan.layers import check_transfer_map
+from kt_core.plan.layers import Stack, check_transfer_map, stack_of
 from kt_core.plan.model import KernelPlan, ModulePlan, Plan, RulePlan
 from kt_core.plan.resolve import Resolution, ResolvedKernel, Resolver
 from kt_core.plan.skeleton import ModuleInfo, Skeleton, skeleton_of
@@ -80,6 +80,7 @@ class _Builder:
         self.resolver = Resolver(registry, devices, default_device)
         self.problems: list[Problem] = []
         self.binder = ModuleBinder(model, source)
+        self.stack = Stack()
         reason = devices.missing(default_device)
         if reason is not None:
             self.problems.append(
@@ -98,6 +99,7 @@ class _Builder:
             self.rules, [(module.path, module.classes) for module in skeleton.modules]
         )
         self.problems.extend(check_merged(self.rules, matches, self.registry))
+        self.stack = stack_of(matches.modules)
         modules = self._modules(skeleton, matches.modules)
         used = {name for module in modules for name in module.tensors}
         unused = tuple(n for n in self.source.tensors if n not in used) if self.source else ()
@@ -118,9 +120,11 @@ class _Builder:
         for rule in rules:
             self._warn_unused(rule)
         for module in modules:
+            self._check_among(module, modules)
             if module.rule is not None and "transfer_map" in module.kwargs:
                 place = self.rules.rules[module.rule].place("replace.kwargs.transfer_map")
-                self.problems.extend(check_transfer_map(module.kwargs, modules, place))
+                layers = int(self.config.num_hidden_layers)
+                self.problems.extend(check_transfer_map(self.stack, modules, layers, place))
         return Plan(
             architecture=(self.config.architectures or [type(self.model).__name__])[0],
             weights=self.source.path if self.source else None,
@@ -154,13 +158,14 @@ class _Builder:
         return tuple(plans)
 
     def _module(self, module: ModuleInfo, match: ModuleMatch) -> ModulePlan | None:
-        resolution: Resolution | None = Resolution(None, self.default_device, None)
+        device = self.stack.device_of(module.path, self.default_device)
+        resolution: Resolution | None = Resolution(None, device, None)
         kwargs: Mapping[str, Any] = {}
         place = ""
         if match.rule is not None:
             rule = self.rules.rules[match.rule]
             kwargs, place = match.kwargs, str(rule.place())
-            resolution = self.resolver.resolve(rule, kwargs)
+            resolution = self.resolver.resolve(rule, kwargs, device)
             if resolution is not None and not module.path and resolution.operator is not None:
                 resolution = Resolution(None, resolution.device, resolution.out_device)
         elif not module.parameters:
@@ -188,9 +193,11 @@ class _Builder:
             self._check_replaces(module, operator.spec.name, operator.spec.replaces)
         bound = self.binder.bind(module, operator.spec.kernel_kind if operator else None)
         resident: dict[str, int] = {}
+        streamed: dict[str, int] = {}
         kernels = [k for k in (resolution.decode, resolution.prefill) if k is not None]
         if operator is not None and kernels:
-            self._kernel_bytes(module, operator.spec, kernels, bound, resident)
+            late = streamed if self.stack.streams(module.path) else resident
+            self._kernel_bytes(module, operator.spec, kernels, bound, resident, late)
         elif bound.tied_to is None:
             size = sum(p.numel * p.bytes_each for p in module.parameters)
             if size:
@@ -213,6 +220,7 @@ class _Builder:
             resident=resident,
             types=tuple(dict.fromkeys(str(info.type) for info in bound.infos)),
             tied_to=bound.tied_to,
+            streamed=streamed,
         )
 
     @staticmethod
@@ -232,8 +240,12 @@ class _Builder:
         kernels: Sequence[ResolvedKernel],
         bound: Bound,
         resident: dict[str, int],
+        late: dict[str, int],
     ) -> None:
-        """Let each kernel check what it gets, and add the bytes it will hold."""
+        """Let each kernel check what it gets, and add the bytes it will hold.
+
+        ``kernels`` is decode's, then prefill's; what only prefill has is added to ``late``.
+        """
         target: type[Operator] = self.registry.load_target(operator)
         original = self.model.get_submodule(module.path)
         shape = target.kernel_shape(original, self.config)
@@ -265,7 +277,8 @@ class _Builder:
                     help="name another kernel for this module, or match it with class: default",
                 )
             size = kernel.resident_bytes(shape, infos, context)
-            resident[chosen.device] = resident.get(chosen.device, 0) + size
+            held = resident if chosen is kernels[0] else late
+            held[chosen.device] = held.get(chosen.device, 0) + size
 
     @staticmethod
     def _check_formats(
@@ -281,6 +294,16 @@ class _Builder:
                 facts=[f"it reads: {', '.join(accepted)}"],
                 help="name another kernel for this module, or use a file of another quantisation",
             )
+
+    def _check_among(self, module: ModulePlan, modules: Sequence[ModulePlan]) -> None:
+        """Let the operator look at the modules that it will work with."""
+        found = self.registry.operator(module.operator) if module.rule is not None else None
+        if found is None or found.spec.kernel_kind is not None:
+            return
+        target: type[Operator] = self.registry.load_target(found.spec)
+        where = self.rules.rules[module.rule or 0].place()
+        for problem in target.check_plan(module, modules):
+            self.problems.append(_located(problem, where))
 
     def _warn_left_over(self, names: Sequence[str]) -> None:
         """A bias that nobody takes would be missing from the answer without a word."""

@@ -9,12 +9,11 @@ from kt_core.plan.model import CachePlan, ModulePlan
 
 
 def values_per_token(config: Any) -> int:
-    """Cached values per token and layer, as transformers' own attention stores them."""
+    """Cached values per token and layer."""
     heads = int(config.num_attention_heads)
     if getattr(config, "kv_lora_rank", None):
-        # transformers caches MLA's keys and values expanded per head.
-        key = int(config.qk_nope_head_dim) + int(config.qk_rope_head_dim)
-        return heads * (key + int(config.v_head_dim))
+        # Latent attention: what all heads are expanded from, and the rotated key that they share.
+        return int(config.kv_lora_rank) + int(config.qk_rope_head_dim)
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
     head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
     return 2 * kv_heads * head_dim

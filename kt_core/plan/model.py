@@ -31,7 +31,8 @@ class ModulePlan:
 
     ``operator`` is a registered name or ``"default"``. ``rule`` is the index of the rule that won
     (``None``: no rule matched), ``place`` where it stands. ``resident`` are bytes per device once
-    loaded, ``stored`` bytes in the file. ``tied_to`` names the parameter that it shares.
+    loaded, ``stored`` bytes in the file. ``tied_to`` names the parameter that it shares. ``streamed``
+    are bytes per device of a prefill kernel that is there only while a long prompt is in its layer.
     """
 
     path: str
@@ -51,6 +52,7 @@ class ModulePlan:
     resident: Mapping[str, int]
     types: tuple[str, ...] = ()
     tied_to: str | None = None
+    streamed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -107,12 +109,25 @@ class Plan:
 
     @property
     def resident(self) -> dict[str, int]:
-        """Bytes of weights per device once loaded."""
-        total: dict[str, int] = {}
+        """Bytes of weights per device once loaded, with room for the largest layer of a prefill."""
+        total = dict(self.streamed)
         for module in self.modules:
             for device, count in module.resident.items():
                 total[device] = total.get(device, 0) + count
         return total
+
+    @property
+    def streamed(self) -> dict[str, int]:
+        """Bytes per device that layer-wise prefill needs for the largest layer."""
+        layers: dict[str, dict[str, int]] = {}
+        for module in self.modules:
+            layer = layers.setdefault(".".join(module.path.split(".")[:3]), {})
+            for device, count in module.streamed.items():
+                layer[device] = layer.get(device, 0) + count
+        devices = {device for layer in layers.values() for device in layer}
+        return {
+            device: max(layer.get(device, 0) for layer in layers.values()) for device in devices
+        }
 
     @property
     def unmatched(self) -> tuple[str, ...]:

@@ -50,6 +50,10 @@ def _summary(plan: Plan) -> Iterator[str]:
         f"cache     {human_bytes(plan.cache.bytes_per_token)} per token, "
         f"{plan.cache.context} tokens"
     )
+    for device, count in sorted(plan.streamed.items()):
+        yield (
+            f"prefill   long prompts go layer by layer: {human_bytes(count)} of it on {device} at a time"
+        )
     if plan.unmatched:
         shown = ", ".join(plan.unmatched[:3]) + (", …" if len(plan.unmatched) > 3 else "")
         yield f"unmatched {len(plan.unmatched)} modules stay as they are: {shown}"

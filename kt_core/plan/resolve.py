@@ -47,16 +47,22 @@ class Resolver:
     problems: list[Problem] = field(default_factory=list)
     _done: dict[Any, Resolution | None] = field(default_factory=dict)
 
-    def resolve(self, rule: Rule, kwargs: Mapping[str, Any]) -> Resolution | None:
-        """Return what ``rule`` with the merged ``kwargs`` means, or ``None`` after a problem."""
-        key = (rule.index, repr(sorted(kwargs.items(), key=lambda item: item[0])))
+    def resolve(
+        self, rule: Rule, kwargs: Mapping[str, Any], default_device: str | None = None
+    ) -> Resolution | None:
+        """Return what ``rule`` with the merged ``kwargs`` means, or ``None`` after a problem.
+
+        ``default_device`` is for a rule that names none.
+        """
+        default = default_device or self.default_device
+        key = (rule.index, default, repr(sorted(kwargs.items(), key=lambda item: item[0])))
         if key not in self._done:
             before = len(self.problems)
-            resolution = self._resolve(rule, kwargs)
+            resolution = self._resolve(rule, kwargs, default)
             self._done[key] = resolution if len(self.problems) == before else None
         return self._done[key]
 
-    def _resolve(self, rule: Rule, kwargs: Mapping[str, Any]) -> Resolution | None:
+    def _resolve(self, rule: Rule, kwargs: Mapping[str, Any], default: str) -> Resolution | None:
         operator = None
         if rule.replace_class != DEFAULT:
             operator = self.registry.operator(rule.replace_class)
@@ -66,7 +72,7 @@ class Resolver:
                     self.registry.unknown(rule.replace_class, "operator", location=place)
                 )
                 return None
-        generate = self._device(rule, kwargs, "generate_device", kwargs.get("device"))
+        generate = self._device(rule, kwargs, "generate_device", kwargs.get("device") or default)
         prefill = self._device(rule, kwargs, "prefill_device", generate)
         if "generate_device" not in kwargs and "prefill_device" in kwargs:
             generate = prefill

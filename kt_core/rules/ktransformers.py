@@ -129,7 +129,7 @@ OPTIONS: Mapping[str, Option] = {
         "generate_device: {value}, and prefill_device: {value}",
     ),
     "per_layer_prefill_intput_threshold": Option(
-        "layer-wise prefill does not exist here: kernels of both phases stay loaded",
+        "layer-wise prefill is an option of the decoder stack (kt_core.DecoderModel)",
         "delete per_layer_prefill_intput_threshold, or set it to 0",
         (0, None),
     ),
@@ -140,7 +140,7 @@ OPTIONS: Mapping[str, Option] = {
         of_kernel=True,
     ),
     "absorb_for_prefill": Option(
-        "absorbed prefill does not exist here",
+        "only latent attention (kt_core.MlaAttention) has an absorbed form",
         "absorb_for_prefill: false",
         (False,),
     ),

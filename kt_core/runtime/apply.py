@@ -36,9 +36,11 @@ def apply_plan(model: nn.Module, plan: Plan, source: WeightSource, registry: Reg
     """
     plan.raise_for_errors()
     with _undo_on_failure(model) as undo:
-        injected = _inject(model, plan, registry, undo)
+        injected, operators = _inject(model, plan, registry, undo)
         _load(model, plan, source, injected, undo)
         _finish(model, plan, source)
+        for target, context in operators:
+            target.finish(model.get_submodule(context.path), context)
     model.requires_grad_(False)
     model.eval()
 
@@ -65,9 +67,15 @@ def _undo_on_failure(model: nn.Module) -> Iterator[_Undo]:
         raise
 
 
-def _inject(model: nn.Module, plan: Plan, registry: Registry, undo: _Undo) -> dict[str, nn.Module]:
-    """Build all operators, then swap them in. Returns the new modules by path."""
+_Operators = list[tuple[type[Operator], OperatorContext]]
+
+
+def _inject(
+    model: nn.Module, plan: Plan, registry: Registry, undo: _Undo
+) -> tuple[dict[str, nn.Module], _Operators]:
+    """Build all operators, then swap them in. Returns the new modules by path, and all operators."""
     built: dict[str, nn.Module] = {}
+    operators: _Operators = []
     dtype = getattr(torch, plan.dtype)
     for module in plan.modules:
         if module.operator == "default":
@@ -80,6 +88,7 @@ def _inject(model: nn.Module, plan: Plan, registry: Registry, undo: _Undo) -> di
         context = _context(module, model, dtype, registry)
         with torch.device("meta"):
             replacement = target.replace(original, context)
+        operators.append((target, context))
         if replacement is not original:
             built[module.path] = replacement
     for path, replacement in built.items():
@@ -87,7 +96,7 @@ def _inject(model: nn.Module, plan: Plan, registry: Registry, undo: _Undo) -> di
         owner = model.get_submodule(parent)._modules
         logger.info("Injecting %s as %s", path, type(replacement).__name__)
         undo.set(owner, name, replacement)
-    return built
+    return built, operators
 
 
 def _context(
@@ -105,6 +114,7 @@ def _context(
         out_device=torch.device(module.out_device) if module.out_device else None,
         kwargs=module.kwargs,
         kernels=kernels,
+        streamed=bool(module.streamed),
     )
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from kt_core.errors import UsageError
 from kt_core.models.hf import dynamic_cache, forward_logits
+from kt_core.operators.decoder import prompt_chunks
 from kt_core.runtime.decode import Decoder, decoder_for
 from kt_core.runtime.sampling import Sampler, Sampling
 from kt_core.runtime.text import TextStream
@@ -231,8 +232,9 @@ def end_tokens(model: nn.Module, tokenizer: Any) -> list[int]:
 
 
 def _prefill(model: nn.Module, prompt: torch.Tensor, cache: Any, chunk_size: int) -> torch.Tensor:
-    for start in range(0, prompt.shape[1], chunk_size):
-        logits = forward_logits(model, prompt[:, start : start + chunk_size], cache)
+    with prompt_chunks(model, prompt.shape[1], chunk_size) as size:
+        for start in range(0, prompt.shape[1], size):
+            logits = forward_logits(model, prompt[:, start : start + size], cache)
     last: torch.Tensor = logits[0, -1]
     return last
 

@@ -238,9 +238,47 @@ def test_transfer_map_is_checked_against_the_layers(tiny, tmp_path):
     kwargs: {transfer_map: {LAYER: 'cuda:0'}}
 """
     good = plan_of(tiny, tmp_path, text.replace("LAYER", "2"), assume_devices=["cuda:0"])
-    assert "KT332" not in codes(good, Severity.WARNING)
+    assert "KT332" not in codes(good)
     bad = plan_of(tiny, tmp_path, text.replace("LAYER", "1"), assume_devices=["cuda:0"])
-    assert "KT332" in codes(bad, Severity.WARNING)
+    assert codes(bad) == ["KT332"]
+    assert "layer 1 on cuda:0, but other rules put it on cpu" in bad.errors[0].message
+    beyond = plan_of(tiny, tmp_path, text.replace("LAYER", "7"), assume_devices=["cuda:0"])
+    assert codes(beyond) == ["KT332"]
+
+
+def test_a_layer_in_the_middle_of_a_transfer_map_counts_too(tiny, tmp_path):
+    text = """
+- match: {name: '^model\\.layers\\.3\\.'}
+  replace: {class: default, kwargs: {generate_device: cpu}}
+- match: {name: ^model$}
+  replace:
+    class: ktransformers.operators.models.KLlamaModel
+    kwargs: {transfer_map: {1: 'cuda:0'}}
+"""
+    plan = plan_of(tiny, tmp_path, text, assume_devices=["cuda:0"])
+    assert codes(plan) == ["KT332"]
+    assert "layer 3" in plan.errors[0].message
+
+
+def test_transfer_map_places_what_other_rules_do_not(tiny, tmp_path):
+    text = """
+- match: {class: torch.nn.Linear}
+  replace: {class: kt_core.Linear}
+- match: {name: ^model$}
+  replace:
+    class: ktransformers.operators.models.KLlamaModel
+    kwargs: {transfer_map: {1: 'cuda:0', 3: 'cuda:1'}}
+"""
+    plan = plan_of(tiny, tmp_path, text, assume_devices=["cuda:0", "cuda:1"])
+    assert codes(plan) == []
+    devices = ["cpu", "cuda:0", "cuda:0", "cuda:1"]
+    for layer, device in enumerate(devices):
+        path = f"model.layers.{layer}"
+        assert plan.module(f"{path}.input_layernorm").device == device
+        assert plan.module(f"{path}.mlp.up_proj").decode.device == device
+        assert plan.module(f"{path}.mlp.up_proj").prefill.device == device
+    for outside in ("model.embed_tokens", "model.norm", "lm_head"):
+        assert plan.module(outside).device == "cpu"
 
 
 def test_a_rule_file_for_another_model_is_refused(tiny, tmp_path):

@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; return the exit status."""
+    from kt_core.cli.exit_codes import exit_code
     from kt_core.errors import Severity
     from kt_core.plan.render import module_lines, summary
     from kt_core.runtime.load import prepare
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     for problem in plan.problems:
         print(problem.render(), file=sys.stderr)
     if plan.errors:
-        return 3 if all(problem.code.startswith("KT2") for problem in plan.errors) else 1
+        return exit_code(plan.errors)
     if args.strict and any(p.severity is Severity.WARNING for p in plan.problems):
         return 1
     return 0

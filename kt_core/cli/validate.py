@@ -19,9 +19,6 @@ Warnings and notes do not change the exit code; --strict turns warnings into err
 "kt explain KT116" says more about a code. KT_PLUGINS limits which plugins are asked.
 """
 
-# Codes of the installation that are really about what the file says: a name nobody has.
-_ABOUT_THE_FILE = frozenset({"KT215", "KT219"})
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
@@ -70,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(files: Sequence[str], style: str, *, strict: bool) -> int:
+    from kt_core.cli import exit_codes
     from kt_core.cli.reports import report
     from kt_core.registry.registry import default_registry
     from kt_core.rules.load import check_file
@@ -89,7 +87,7 @@ def _check(files: Sequence[str], style: str, *, strict: bool) -> int:
             for p in problems
         ]
     report(style, problems, checked)
-    return _exit_code(problems)
+    return exit_codes.exit_code(problems)
 
 
 def _expand(names: Sequence[str]) -> Iterator[str | Problem]:
@@ -127,12 +125,3 @@ def _rule_files(folder: str) -> list[str]:
             if name.endswith(SUFFIXES) and not name.startswith(".")
         )
     return found
-
-
-def _exit_code(problems: Sequence[Problem]) -> int:
-    from kt_core.cli import exit_codes
-
-    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
-    if any(problem.code in _ABOUT_THE_FILE for problem in errors):
-        return exit_codes.INPUT
-    return exit_codes.exit_code(errors)

@@ -132,7 +132,8 @@ CODES = (
         "KT330",
         "A rule matches nothing",
         "No module of this model has a name and class that fit. The rule was written for another "
-        "model, or its pattern has a mistake. kt plan --modules lists the modules.",
+        "model, or its pattern has a mistake. kt plan --modules lists the modules. A rule is also dead "
+        "if all modules it would match lie inside ones that a rule with recursive: false took.",
         "rules.yaml:8:3: KT330 warning: rule 2 matches no module of this model\n"
         "  name: ^model\\.layer\\.\n"
         "  help: list the modules: kt plan --modules",

@@ -6,6 +6,7 @@ versions is tested at both ends.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -101,6 +102,19 @@ def skeleton_model(config: Any, dtype: torch.dtype) -> nn.Module:
         ) from error
     _keep_float32(model, config)
     return model.eval()
+
+
+def reference_model(config: Any) -> nn.Module:
+    """A float32 skeleton of ``config`` that computes in transformers' plainest way; on meta.
+
+    Attention and experts are the loops written out in each model's own file. ``config`` is copied.
+    """
+    model = skeleton_model(copy.deepcopy(config), torch.float32)
+    own: Any = model
+    own.set_attn_implementation("eager")
+    if hasattr(own, "set_experts_implementation"):
+        own.set_experts_implementation("eager")
+    return model
 
 
 def _keep_float32(model: nn.Module, config: Any) -> None:

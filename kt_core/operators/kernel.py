@@ -78,6 +78,18 @@ class ExpertsWeights:
     down_bias: torch.Tensor | None = None
 
 
+@dataclass(frozen=True)
+class Accuracy:
+    """What a kernel promises: how far it may be from float32 products of the dequantised weights.
+
+    ``relative`` is the root mean square of the difference over that of the result, on ordinary
+    activations; ``why`` says what is rounded. ``kt verify`` calls four times as much broken.
+    """
+
+    relative: float
+    why: str
+
+
 class Kernel(ABC):
     """Common part. Subclasses raise ``KernelError`` (KT5xx) for anything they cannot compute on."""
 
@@ -102,6 +114,16 @@ class Kernel(ABC):
     ) -> int:
         """Return the bytes the loaded kernel occupies on its device, mapped file pages included."""
         return sum(info.nbytes for info in weights)
+
+    @classmethod
+    def accuracy(
+        cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext
+    ) -> Accuracy | None:
+        """Return what :class:`Accuracy` this kernel promises for these weights and options.
+
+        ``None``: it loses nothing but what ``context.dtype`` itself rounds away.
+        """
+        return None
 
 
 class LinearKernel(Kernel):

@@ -114,6 +114,7 @@ class _Builder:
                 report.matched,
                 report.won,
                 dict(report.lost_to),
+                dict(report.kept_away),
             )
             for rule, report in zip(self.rules.rules, matches.rules, strict=True)
         )
@@ -335,7 +336,20 @@ class _Builder:
 
     def _warn_unused(self, rule: RulePlan) -> None:
         where = self.rules.rules[rule.index].place()
-        if rule.matched == 0:
+        if rule.matched == 0 and rule.kept_away:
+            count = sum(rule.kept_away.values())
+            first = min(rule.kept_away) + 1
+            self.problems.append(
+                Problem(
+                    "KT330",
+                    f"rule {rule.index + 1} is kept from all {count} modules it would match",
+                    where,
+                    (f"kept away by recursive: false of: {_counted(rule.kept_away)}",),
+                    f"delete this rule, or recursive: false from rule {first}",
+                    Severity.WARNING,
+                )
+            )
+        elif rule.matched == 0:
             self.problems.append(
                 Problem(
                     "KT330",
@@ -351,20 +365,22 @@ class _Builder:
                 )
             )
         elif rule.won == 0 and rule.lost_to:
-            winners = ", ".join(
-                f"rule {index + 1} ({count})" for index, count in sorted(rule.lost_to.items())
-            )
             self.problems.append(
                 Problem(
                     "KT331",
                     f"rule {rule.index + 1} is shadowed: earlier rules take all "
                     f"{rule.matched} modules it matches",
                     where,
-                    (f"taken by: {winners}",),
+                    (f"taken by: {_counted(rule.lost_to)}",),
                     "move it up, or delete it",
                     Severity.WARNING,
                 )
             )
+
+
+def _counted(rules: Mapping[int, int]) -> str:
+    """``{0: 3}`` -> ``rule 1 (3)``."""
+    return ", ".join(f"rule {index + 1} ({count})" for index, count in sorted(rules.items()))
 
 
 def _kernel_plan(chosen: ResolvedKernel | None) -> KernelPlan | None:

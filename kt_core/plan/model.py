@@ -65,7 +65,11 @@ class ModulePlan:
 
 @dataclass(frozen=True)
 class RulePlan:
-    """How one rule fared. ``matched`` modules fit it, ``won`` took it; ``lost_to`` counts the rest."""
+    """How one rule fared. ``matched`` modules fit it, ``won`` took it; ``lost_to`` counts the rest.
+
+    ``kept_away`` counts modules that it would have matched, by the rule whose ``recursive: false``
+    keeps all rules from them.
+    """
 
     index: int
     place: str
@@ -75,6 +79,7 @@ class RulePlan:
     matched: int
     won: int
     lost_to: Mapping[int, int]
+    kept_away: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -191,10 +196,7 @@ class Plan:
                     )
                 },
                 modules=tuple(_module(item) for item in data["modules"]),
-                rules=tuple(
-                    RulePlan(**{**r, "lost_to": {int(k): v for k, v in r["lost_to"].items()}})
-                    for r in data["rules"]
-                ),
+                rules=tuple(_rule(item) for item in data["rules"]),
                 cache=CachePlan(**data["cache"]),
                 unused_tensors=tuple(data["unused_tensors"]),
                 problems=tuple(_problem(item) for item in data["problems"]),
@@ -206,6 +208,14 @@ class Plan:
                 facts=[f"cause: {error!r}"],
                 help="write it again: kt plan --format json",
             ) from error
+
+
+def _rule(data: Mapping[str, Any]) -> RulePlan:
+    counts = {
+        key: {int(rule): count for rule, count in data[key].items()}
+        for key in ("lost_to", "kept_away")
+    }
+    return RulePlan(**{**data, **counts})
 
 
 def _module(data: Mapping[str, Any]) -> ModulePlan:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from kt_core.errors import KernelError
-from kt_core.operators.kernel import KernelContext, LinearKernel, LinearShape
+from kt_core.operators.kernel import Accuracy, KernelContext, LinearKernel, LinearShape
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_amd_blis import native, sizes, tensors
 from kt_ops_amd_blis.library import Library, library
@@ -40,6 +40,13 @@ class LinearInt8(LinearKernel):
     ) -> int:
         """Return the bytes of panels and scales."""
         return sizes.linear_bytes(shape, context.options)
+
+    @classmethod
+    def accuracy(
+        cls, shape: LinearShape, weights: Sequence[TensorInfo], context: KernelContext
+    ) -> Accuracy:
+        """One scale per row of activations: the more one value stands out, the more others lose."""
+        return Accuracy(0.08, "weights and activations in 8 bits")
 
     def load(self, weight: PackedTensor, bias: torch.Tensor | None) -> None:
         """Quantise and reorder ``weight``.

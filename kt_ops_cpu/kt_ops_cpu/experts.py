@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from kt_core.errors import KernelError
-from kt_core.operators.kernel import ExpertsKernel, ExpertsWeights, KernelContext
+from kt_core.operators.kernel import Accuracy, ExpertsKernel, ExpertsWeights, KernelContext
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_cpu.library import check, native
 from kt_ops_cpu.matrices import bias_pointer, check_activations, matrix, reasons, row_major, rows
 from kt_ops_cpu.options import split_from
 from kt_ops_cpu.pool import ensure_pool
+from kt_ops_cpu.rounding import rounding
 
 TOKENS_PER_CALL = 2048
 """Most tokens in one native call: between calls Python sees signals such as Ctrl-C."""
@@ -38,6 +39,13 @@ class CpuExperts(ExpertsKernel):
     ) -> Sequence[str]:
         """Return the reasons why these experts cannot be served."""
         return reasons(weights, context.dtype)
+
+    @classmethod
+    def accuracy(
+        cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext
+    ) -> Accuracy | None:
+        """That of two linear layers, one behind the other."""
+        return rounding(weights, layers=2)
 
     def load(self, weights: ExpertsWeights) -> None:
         """Keep views of all experts; nothing of them is copied.

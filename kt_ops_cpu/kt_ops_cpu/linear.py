@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from kt_core.errors import KernelError
-from kt_core.operators.kernel import KernelContext, LinearKernel
+from kt_core.operators.kernel import Accuracy, KernelContext, LinearKernel
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_cpu.library import check, native
 from kt_ops_cpu.matrices import bias_pointer, check_activations, matrix, reasons, row_major, rows
 from kt_ops_cpu.options import split_from
 from kt_ops_cpu.pool import ensure_pool
+from kt_ops_cpu.rounding import rounding
 
 TOKENS_PER_CALL = 4096
 """Most tokens in one native call: between calls Python sees signals such as Ctrl-C."""
@@ -39,6 +40,13 @@ class CpuLinear(LinearKernel):
     ) -> Sequence[str]:
         """Return the reasons why this layer cannot be served."""
         return reasons(weights, context.dtype)
+
+    @classmethod
+    def accuracy(
+        cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext
+    ) -> Accuracy | None:
+        """Only the rounding of activations costs anything; see the class."""
+        return rounding(weights, split=context.options.get("activation_bits", 8) == 16)
 
     def load(self, weight: PackedTensor, bias: torch.Tensor | None) -> None:
         """Keep a view of ``weight``; nothing of it is copied.

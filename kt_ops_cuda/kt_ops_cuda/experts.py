@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from kt_core.operators.kernel import (
+    Accuracy,
     Activation,
     ExpertsKernel,
     ExpertsShape,
@@ -81,6 +82,14 @@ class MarlinExperts(ExpertsKernel):
         inner = packed_bytes(known[0], 2 * padded(shape.intermediate_size, 32), shape.hidden_size)
         outer = packed_bytes(known[-1], shape.hidden_size, shape.intermediate_size)
         return int(shape.num_experts * (inner + outer))
+
+    @classmethod
+    def accuracy(
+        cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext
+    ) -> Accuracy:
+        """Of types that are kept exactly only activations are rounded, others lose what they lose."""
+        policy = Policy.of(context.options, cls.exact_only)
+        return policy.accuracy([info.type for info in weights if len(info.shape) > 1])
 
     def load(self, weights: ExpertsWeights) -> None:
         """Bring the experts to the device one by one and pack them there."""

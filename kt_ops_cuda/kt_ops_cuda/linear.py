@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from kt_core.operators.kernel import KernelContext, LinearKernel, LinearShape
+from kt_core.operators.kernel import Accuracy, KernelContext, LinearKernel, LinearShape
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_cuda import ops, refuse
 from kt_ops_cuda.layout import packed_bytes, padded
@@ -73,6 +73,14 @@ class MarlinLinear(LinearKernel):
         packed = packed_bytes(fmt, shape.out_features, shape.in_features)
         biases = len(weights) > 1
         return packed + (4 * padded(shape.out_features, 64) if biases else 0)
+
+    @classmethod
+    def accuracy(
+        cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext
+    ) -> Accuracy:
+        """Of types that are kept exactly only activations are rounded, others lose what they lose."""
+        policy = Policy.of(context.options, cls.exact_only)
+        return policy.accuracy([info.type for info in weights if len(info.shape) > 1])
 
     def load(self, weight: PackedTensor, bias: torch.Tensor | None) -> None:
         """Bring the weight to the device and pack it there."""

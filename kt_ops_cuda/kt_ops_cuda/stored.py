@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from kt_core.operators.kernel import Accuracy
 from kt_core.weights import PLAIN, PackedTensor, QuantType
 from kt_ops_cuda.layout import Format
 from kt_ops_cuda.packing import EXACT_FORMATS, Blocks, blocks_of, take_apart, to_device
@@ -60,6 +61,14 @@ class Policy:
         """The packed format for ``type``; ``None`` if there is none."""
         exact = EXACT_FORMATS.get(type)
         return exact or format_for(self.num_bits, self.group_size, self.symmetric)
+
+    def accuracy(self, types: Sequence[QuantType]) -> Accuracy:
+        """What a kernel on weights of ``types`` promises."""
+        if all(kind in EXACT_FORMATS for kind in types):
+            return Accuracy(0.01, "activations rounded to 16 bits")
+        if self.num_bits == 8:
+            return Accuracy(0.03, "weights rounded to 8 bits")
+        return Accuracy(0.2, "weights rounded to 4 bits")
 
     def blocks(self, weight: PackedTensor, device: torch.device) -> tuple[Blocks, Report | None]:
         """Bring a tensor to ``device`` and take it apart, quantising where it must.

@@ -46,6 +46,8 @@ def test_plan_exit_codes(tiny, tmp_path, capsys):
     assert kt(capsys, "plan", "--gguf", tiny, "--rules", rules, "--strict")[0] == 1
     rules.write_text("- {match: {name: norm$}, replace: {class: kt_core.Linear}}\n")
     assert kt(capsys, "plan", "--gguf", tiny, "--rules", rules)[0] == 1
+    rules.write_text("- {match: {name: ^lm_head$}, replace: {class: nobody.Linear}}\n")
+    assert kt(capsys, "plan", "--gguf", tiny, "--rules", rules)[0] == 1
     assert kt(capsys, "plan", "--gguf", "/no/such/file.gguf")[0] == 1
     assert kt(capsys, "plan")[0] == 2
     assert kt(capsys, "plan", "--gguf", tiny, "--dtype", "int8")[0] == 2

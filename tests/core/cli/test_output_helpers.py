@@ -7,8 +7,9 @@ import json
 
 import pytest
 
+from kt_core.cli import exit_codes
 from kt_core.cli.output import human_bytes, printable, table, write, write_json, write_problems
-from kt_core.errors import Problem
+from kt_core.errors import Problem, Severity
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,22 @@ def test_a_table_is_aligned_and_not_padded_at_the_end():
 )
 def test_sizes(count, text):
     assert human_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([], exit_codes.OK),
+        (["KT116"], exit_codes.INPUT),
+        (["KT210", "KT214"], exit_codes.INSTALLATION),
+        (["KT215"], exit_codes.INPUT),
+        (["KT219"], exit_codes.INPUT),
+        (["KT210", "KT219"], exit_codes.INPUT),
+        (["KT210", "KT116"], exit_codes.INPUT),
+        (["KT210", "KT700"], exit_codes.USAGE),
+    ],
+)
+def test_exit_codes_follow_what_a_person_would_mend_first(codes, expected):
+    problems = [Problem(code, "", severity=Severity.ERROR) for code in codes]
+    noise = [Problem("KT700", "", severity=Severity.WARNING)]
+    assert exit_codes.exit_code([*problems, *noise]) == expected

@@ -103,6 +103,21 @@ def test_rules_that_do_nothing_are_named(tiny, tmp_path):
     assert (shadowed.matched, shadowed.won, dict(shadowed.lost_to)) == (4, 0, {0: 4})
 
 
+def test_a_rule_that_another_keeps_away_is_told_which(tiny, tmp_path):
+    plan = plan_of(
+        tiny,
+        tmp_path,
+        "- {match: {name: self_attn$}, replace: {class: default}, recursive: false}\n"
+        "- {match: {name: q_proj$}, replace: {class: default}}\n",
+    )
+    assert codes(plan, Severity.WARNING) == ["KT330"]
+    (problem,) = plan.problems
+    assert problem.message == "rule 2 is kept from all 4 modules it would match"
+    assert problem.facts == ("kept away by recursive: false of: rule 1 (4)",)
+    assert plan.rules[1].kept_away == {0: 4}
+    assert Plan.from_json(json.loads(plan.dumps())) == plan
+
+
 def test_continue_merges_kwargs_from_later_rules(tiny, tmp_path):
     plan = plan_of(
         tiny,

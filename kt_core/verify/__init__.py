@@ -1,0 +1,1 @@
+"""``kt verify``: a loaded plan held against plain modules on dequantised weights."""

@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "chat": Command("kt_core.cli.chat", "talk to a model"),
         "bench": Command("kt_core.cli.bench", "measure how fast a model runs here"),
         "quantize": Command("kt_core.cli.quantize", "prepare experts for a kernel, once"),
+        "new-plugin": Command("kt_core.cli.new_plugin", "write a plugin to start from"),
     }
 )
 

@@ -6,7 +6,7 @@ import enum
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -66,6 +66,9 @@ class Operator(nn.Module):
 
     A subclass whose spec has a ``kernel_kind`` also says, for the plan, which shape its kernels get.
     """
+
+    keeps_shape: ClassVar[bool] = False
+    """Whether results have the shape of the first argument, as those of norms, attention and MLPs."""
 
     def __init__(self, original: nn.Module, context: OperatorContext) -> None:
         super().__init__()

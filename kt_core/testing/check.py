@@ -122,13 +122,13 @@ def check_model(
     require(error <= tolerance, f"the logits differ by {error:.2e}, more than {tolerance:.2e}")
 
 
-@torch.no_grad()
-def _logits(model: Any, ids: torch.Tensor, prompt: int) -> torch.Tensor:
+def _logits(model: nn.Module, ids: torch.Tensor, prompt: int) -> torch.Tensor:
     """Logits of every position: ``prompt`` tokens at once, the others one by one."""
-    first = model(ids[:, :prompt], use_cache=True)
-    rows, cache = [first.logits[0]], first.past_key_values
+    from kt_core.models.hf import dynamic_cache, forward_logits
+
+    cache = dynamic_cache(model)
+    rows = [forward_logits(model, ids[:, :prompt], cache, keep=0)[0]]
     for position in range(prompt, ids.shape[1]):
-        step = model(ids[:, position : position + 1], past_key_values=cache, use_cache=True)
-        rows.append(step.logits[0])
-        cache = step.past_key_values
+        step = ids[:, position : position + 1]
+        rows.append(forward_logits(model, step, cache, keep=0)[0])
     return torch.cat(rows)

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "verify": Command("kt_core.cli.verify", "find the module that computes something wrong"),
         "bench": Command("kt_core.cli.bench", "measure how fast a model runs here"),
         "quantize": Command("kt_core.cli.quantize", "prepare experts for a kernel, once"),
+        "new-plugin": Command("kt_core.cli.new_plugin", "write a plugin to start from"),
     }
 )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -74,6 +74,9 @@ class Operator(nn.Module):
 
     A subclass whose spec has a ``kernel_kind`` also says, for the plan, which shape its kernels get.
     """
+
+    keeps_shape: ClassVar[bool] = False
+    """Whether results have the shape of the first argument, as those of norms, attention and MLPs."""
 
     def __init__(self, original: nn.Module, context: OperatorContext) -> None:
         super().__init__()

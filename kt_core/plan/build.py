@@ -177,7 +177,10 @@ class _Builder:
         try:
             return self._plan_module(module, match.rule, place, kwargs, resolution, where)
         except KtError as error:
-            self.problems.extend(_located(problem, where) for problem in error.problems)
+            # A class that cannot be loaded is one problem, however many modules wanted it.
+            for problem in (_located(problem, where) for problem in error.problems):
+                if problem not in self.problems:
+                    self.problems.append(problem)
             return None
 
     def _plan_module(

@@ -19,6 +19,7 @@ from kt_core.plan.model import KernelPlan, ModulePlan, Plan
 from kt_core.registry.registry import Registry
 from kt_core.runtime.bound_weights import BoundWeights
 from kt_core.runtime.hops import install_hops
+from kt_core.runtime.watch import watch
 from kt_core.weights import PackedTensor, WeightSource
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ def _inject(
             replacement = target.replace(original, context)
         operators.append((target, context))
         if replacement is not original:
+            watch(replacement, original, module, model.config, registry)
             built[module.path] = replacement
     for path, replacement in built.items():
         parent, _, name = path.rpartition(".")

@@ -231,7 +231,7 @@ def _rules(
     if rules == "auto":
         return select_rules(config.architectures, device=device, registry=registry)
     name = os.fspath(rules)
-    if re.fullmatch(r"[\w-]+", name) and not os.path.exists(name):
+    if re.fullmatch(r"[\w-]+", name) and not os.path.isfile(name):
         return select_rules(config.architectures, variant=name, registry=registry)
     return load_rules(rules, registry)
 

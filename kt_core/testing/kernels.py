@@ -1,6 +1,6 @@
 """What every kernel must satisfy, as cases that an operator distribution runs.
 
-Three lines are enough::
+All at once with :func:`kt_core.testing.check_kernel`, or one test for each::
 
 @pytest.mark.parametrize("case", kernel_cases("my_package.linear", tolerance=0.01), ids=str)
 def test_contract(case):
@@ -10,7 +10,6 @@ def test_contract(case):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,32 +26,15 @@ from kt_core.operators.kernel import (
     LinearKernel,
     LinearShape,
 )
-from kt_core.operators.torch_experts import TorchExperts
 from kt_core.registry.registry import Registry, default_registry
 from kt_core.registry.specs import EXPERTS, LINEAR, KernelSpec
+from kt_core.testing.cases import Case, relative_error
+from kt_core.testing.inputs import DTYPES, ROUNDING
+from kt_core.testing.oracle import experts_oracle
 from kt_core.testing.packed import random_packed
 from kt_core.weights import DEQUANTIZABLE, LAYOUTS, QuantType
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-# What rounding the result to the activations' dtype may add to a kernel's own tolerance.
-_ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-
-
-@dataclass(frozen=True)
-class Case:
-    """One requirement on one kernel; ``str(case)`` is its test id."""
-
-    kernel: str
-    name: str
-    check: Callable[[], None] = field(compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def run(self) -> None:
-        """Raise ``AssertionError`` if the kernel does not satisfy it."""
-        self.check()
+__all__ = ["Case", "kernel_cases", "relative_error"]
 
 
 def kernel_cases(
@@ -91,12 +73,6 @@ def _accepted(spec: KernelSpec) -> list[QuantType]:
     return [*plain, QuantType.Q8_0, QuantType.Q4_K, QuantType.Q6_K]
 
 
-def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """``norm(actual - expected) / norm(expected)`` in float64."""
-    actual, expected = actual.double().cpu(), expected.double().cpu()
-    return float((actual - expected).norm() / expected.norm().clamp_min(1e-30))
-
-
 class _Suite:
     def __init__(
         self,
@@ -119,7 +95,7 @@ class _Suite:
         return KernelContext("contract", dtype, self.device, self.options)
 
     def near(self, actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
-        limit = self.tolerance + _ROUNDING[dtype]
+        limit = self.tolerance + ROUNDING[dtype]
         error = relative_error(actual, expected)
         assert error <= limit, f"relative error {error:.2e} above {limit:.2e}"
 
@@ -215,6 +191,16 @@ class _Linear(_Suite):
         assert 0 < size <= 4 * info.nbytes
 
 
+class _Oracle:
+    """The plain loops of :func:`experts_oracle` on one layer's weights."""
+
+    def __init__(self, weights: ExpertsWeights) -> None:
+        self.weights = weights
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return experts_oracle(x, index, weights, self.weights)
+
+
 class _Experts(_Suite):
     shape = ExpertsShape(num_experts=5, hidden_size=512, intermediate_size=256, top_k=2)
 
@@ -238,7 +224,7 @@ class _Experts(_Suite):
 
     def build(
         self, dtype: torch.dtype, gate: QuantType | None = None, down: QuantType | None = None
-    ) -> tuple[ExpertsKernel, TorchExperts]:
+    ) -> tuple[ExpertsKernel, _Oracle]:
         gate = gate or self.types[0]
         shape = self.shape
         inner = (shape.num_experts, shape.intermediate_size, shape.hidden_size)
@@ -250,11 +236,7 @@ class _Experts(_Suite):
         )
         kernel: ExpertsKernel = self.target(shape, Activation(), self.context(dtype))
         kernel.load(weights)
-        reference = TorchExperts(
-            shape, Activation(), KernelContext("reference", torch.float32, self.device, {})
-        )
-        reference.load(weights)
-        return kernel, reference
+        return kernel, _Oracle(weights)
 
     def inputs(
         self, tokens: int, dtype: torch.dtype = torch.float32
@@ -268,7 +250,7 @@ class _Experts(_Suite):
     def compare(
         self,
         kernel: ExpertsKernel,
-        reference: TorchExperts,
+        reference: _Oracle,
         x: torch.Tensor,
         index: torch.Tensor,
         weights: torch.Tensor,

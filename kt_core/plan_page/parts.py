@@ -16,6 +16,7 @@ from kt_core.weights.text import printable
 COLOURS = 10
 """Classes ``d0`` … and ``k0`` … in the style sheet; more devices or kernels begin again."""
 _TENSORS_SHOWN = 8
+_RUNS_SHOWN = 3
 _LIMIT = 4096
 
 
@@ -128,6 +129,8 @@ class Rows:
         )
         if module is not None and (_works(module) or not node.children):
             yield facts(self.module_facts(node, module))
+        elif _is_cut(node):
+            yield facts([("stands for", f"{name}; below, the first of them")])
         if node.count > 1:
             each, whole = True, resident // node.count
         opened = _first_to_see(node, level)
@@ -138,10 +141,13 @@ class Rows:
 
     def _name(self, node: Node, name: str) -> str:
         what = node.module.class_name if node.module is not None else ""
+        shown = ", ".join(name.split(", ")[:_RUNS_SHOWN]) + " …" if _is_cut(node) else name
         alike = (
-            f'<em title="members that are alike">\u00d7{node.count}</em>' if node.numbers else ""
+            f'<em title="{node.count} members that are alike: {esc(name)}">\u00d7{node.count}</em>'
+            if node.numbers
+            else ""
         )
-        return f'<span class="name"><b>{esc(name)}</b>{alike} <span>{esc(what)}</span></span>'
+        return f'<span class="name"><b>{esc(shown)}</b>{alike} <span>{esc(what)}</span></span>'
 
     def _phases(self, node: Node, whole: int) -> str:
         if node.module is not None and _works(node.module):
@@ -207,6 +213,11 @@ def table(head: Sequence[str], rows: Iterable[str]) -> str:
 def _works(module: ModulePlan) -> bool:
     """Whether the module computes with weights of its own, rather than only holding others."""
     return bool(module.decode or module.resident or module.tied_to)
+
+
+def _is_cut(node: Node) -> bool:
+    """Whether a row names only the first of a folded list's members."""
+    return bool(node.numbers) and node.name.count(",") >= _RUNS_SHOWN
 
 
 def _first_to_see(node: Node, level: int) -> Node | None:

@@ -25,8 +25,8 @@ import numpy as np
 from kt_core.plan_page import plan_page
 from kt_core.runtime.load import prepare
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from mkdocs_hooks import all_distributions
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "website"))
+from build import all_distributions
 
 LAYERS, DENSE, HIDDEN, HEADS = 61, 3, 7168, 128
 Q_RANK, KV_RANK, ROPE, NOPE, VALUE = 1536, 512, 64, 128, 128

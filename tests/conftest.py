@@ -63,8 +63,8 @@ def repository() -> Path:
 @pytest.fixture(scope="session")
 def all_distributions():
     """A registry of everything in this checkout, whether or not it is built and installed."""
-    file = ROOT / "mkdocs_hooks.py"
-    spec = importlib.util.spec_from_file_location("mkdocs_hooks", file)
+    file = ROOT / "website" / "build.py"
+    spec = importlib.util.spec_from_file_location("website_build", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.all_distributions()

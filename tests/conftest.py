@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 from pathlib import Path
@@ -57,3 +58,13 @@ def smollm2() -> str:
 def repository() -> Path:
     """The checkout the tests lie in."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def all_distributions():
+    """A registry of everything in this checkout, whether or not it is built and installed."""
+    file = ROOT / "website" / "build.py"
+    spec = importlib.util.spec_from_file_location("website_build", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.all_distributions()

@@ -36,6 +36,8 @@ class Command:
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "validate": Command("kt_core.cli.validate", "check rule files, all problems at once"),
+        "schema": Command("kt_core.cli.schema", "print the JSON schema of rule files, for editors"),
+        "docs": Command("kt_core.cli.docs", "show the documentation, offline"),
         "explain": Command("kt_core.cli.explain", "say more about an error code"),
         "plugins": Command("kt_core.cli.plugins", "list plugins and what they register"),
         "doctor": Command("kt_core.cli.doctor", "show what this machine and installation offer"),

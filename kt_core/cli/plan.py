@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kt_core.cli.model_options import add_model_options, model_arguments
+
+if TYPE_CHECKING:
+    from kt_core.plan import Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--why", metavar="MODULE", help="say which rule won a module, and why")
     parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write the plan as a page for a browser, which needs no network; - for standard output",
+    )
     parser.epilog = (
         "Reads headers only. Exit: 0 the plan can be carried out, 1 it cannot, 2 wrong usage, "
         "3 an operator is missing or cannot run here."
@@ -50,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         from kt_core.plan.why import why
 
         print(why(prepared.model, prepared.rules, plan, args.why))
+    elif args.html is not None:
+        _write_page(plan, args.html)
     elif args.format == "json":
         print(plan.dumps())
     else:
@@ -65,3 +77,33 @@ def run(args: argparse.Namespace) -> int:
     if args.strict and any(p.severity is Severity.WARNING for p in plan.problems):
         return 1
     return 0
+
+
+def _write_page(plan: Plan, name: str) -> None:
+    """Write the HTML page, but never over a file that is something else."""
+    from kt_core.errors import UsageError
+    from kt_core.plan.render import human_bytes
+    from kt_core.plan_page.page import MARK, plan_page
+
+    text = plan_page(plan)
+    if name == "-":
+        print(text, end="")
+        return
+    path = Path(name)
+    try:
+        if path.is_file() and path.stat().st_size:
+            with path.open("rb") as file:
+                if file.read(len(MARK)) != MARK.encode():
+                    raise UsageError.of(
+                        "KT741",
+                        f"{name} is there already, and it is no page of kt plan",
+                        help="name another file: --html plan.html",
+                    )
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError.of(
+            "KT741",
+            f"cannot write {name}: {error.strerror or error}",
+            help="name a file in a folder that you may write to: --html plan.html",
+        ) from error
+    print(f"wrote {name} ({human_bytes(len(text.encode()))})")

@@ -32,22 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="text (default); json; sarif for code scanning; github for workflow annotations",
     )
-    parser.add_argument(
-        "--schema",
-        action="store_true",
-        help="print the JSON schema of rule files, for editors, and exit",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Check, report, and return the exit code."""
-    from kt_core.cli.output import write
-
-    if args.schema:
-        from kt_core.rules.schema import schema_text
-
-        write(schema_text().rstrip())
-        return 0
     if not args.files:
         from kt_core.errors import UsageError
 

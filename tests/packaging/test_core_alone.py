@@ -78,7 +78,18 @@ def test_files_are_inspected(alone, tmp_path):
     assert "token_embd.weight" in result.stdout
 
 
-@pytest.mark.parametrize("command", [["plugins"], ["--help"], ["--version"], ["explain", "KT210"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["plugins"],
+        ["--help"],
+        ["--version"],
+        ["explain", "KT210"],
+        ["schema", "--with-plugins"],
+        ["docs"],
+        ["docs", "commands"],
+    ],
+)
 def test_these_need_no_torch(alone, command):
     result = alone(*command)
     assert result.returncode == 0, result.stderr

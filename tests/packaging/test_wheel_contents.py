@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from kt_core.manual.pages import ELSEWHERE
+
 ROOT = Path(__file__).resolve().parents[2]
 DISTRIBUTIONS = {
-    "kt_core": (("kt_core", "kt_core"), ("schemas", "kt_core/schemas"), ("rules", "kt_core/rules")),
+    "kt_core": (
+        ("kt_core", "kt_core"),
+        ("schemas", "kt_core/schemas"),
+        ("rules", "kt_core/rules"),
+        ("docs", "kt_core/docs"),
+        *((path, f"kt_core/docs/{name}.md") for name, path in ELSEWHERE.items()),
+    ),
     **{
         path.parent.name: ((f"{path.parent.name}/{path.parent.name}", path.parent.name),)
         for path in sorted(ROOT.glob("kt_ops_*/pyproject.toml"))

@@ -230,14 +230,6 @@ def test_machines_get_a_document_when_nothing_is_wrong(style, run):
     assert json.loads(out)
 
 
-def test_schema(run):
-    from kt_core.rules import schema_text
-
-    code, out, _ = run("--schema")
-    assert code == 0
-    assert json.loads(out) == json.loads(schema_text())
-
-
 def test_help_names_the_exit_codes(run):
     code, out, _ = run("--help")
     assert code == 0

@@ -1,0 +1,80 @@
+"""The reference of commands, made from their argument parsers."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from collections.abc import Iterator
+
+from kt_core.manual.references import fenced, table
+
+
+def command_parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    """Yield (name, one-line summary, parser) of every ``kt`` command."""
+    from kt_core.cli.main import COMMANDS, Parser
+
+    for name, command in COMMANDS.items():
+        module = importlib.import_module(command.module)
+        description = (module.__doc__ or command.summary).strip()
+        parser = Parser(prog=f"kt {name}", description=description, conflict_handler="resolve")
+        module.add_arguments(parser)
+        yield name, command.summary, parser
+
+
+def command_reference() -> str:
+    """Every command with its options."""
+    lines = [
+        "# Commands",
+        "",
+        "Every command also takes `-v` (say what is being done), `-q` (only errors) and `--help`. "
+        "Results go to standard output, messages to standard error. Exit codes: 0 fine, 1 the input "
+        "is wrong, 2 the command was called wrongly, 3 something is missing in the installation.",
+        "",
+    ]
+    commands = list(command_parsers())
+    lines += table(("command", "does"), [(f"`kt {name}`", said) for name, said, _ in commands])
+    for name, _, parser in commands:
+        lines += ["", f"## `kt {name}`", ""]
+        lines += [*fenced(_usage(parser), "text"), ""]
+        lines += _about(parser.description or "")
+        lines += table(("option", "meaning"), _options(parser))
+        if parser.epilog:
+            lines += ["", *fenced(parser.epilog, "text")]
+    return "\n".join(lines) + "\n"
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    # The width would otherwise be that of the terminal in which the page is made.
+    parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=88)
+    return parser.format_usage().rstrip().removeprefix("usage: ").replace("\n       ", "\n")
+
+
+def _about(text: str) -> Iterator[str]:
+    """A command's description; what is indented in it is shown as it is."""
+    for block in re.split(r"\n\s*\n", text.replace("``", "`")):
+        lines = block.splitlines()
+        if lines and all(line.startswith("    ") for line in lines):
+            yield from fenced("\n".join(line[4:] for line in lines), "text")
+        else:
+            yield " ".join(block.split())
+        yield ""
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+            continue
+        words = (action.help or "").replace("%(default)s", str(action.default))
+        if action.choices is not None:
+            words = f"{words}; one of {', '.join(map(str, action.choices))}".removeprefix("; ")
+        yield f"`{_written(action)}`", words.replace("%%", "%")
+
+
+def _written(action: argparse.Action) -> str:
+    value = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    value = " ".join(value) if isinstance(value, tuple) else value
+    if not action.option_strings:
+        return f"{value} …" if action.nargs in ("*", "+") else value
+    names = ", ".join(action.option_strings)
+    return names if action.nargs == 0 else f"{names} {value}"

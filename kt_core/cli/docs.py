@@ -119,7 +119,7 @@ def _browse(answer: Answer | None) -> int:
     folder = _site()
     if folder is None:
         raise UsageError.of(
-            "KT742",
+            "KT752",
             "there is no built site of the documentation here",
             facts=["kt docs TOPIC shows every page in the terminal"],
             help=f"in a checkout: make docs; elsewhere: {SITE_VARIABLE}=FOLDER kt docs --browser",

@@ -95,14 +95,14 @@ def _write_page(plan: Plan, name: str) -> None:
             with path.open("rb") as file:
                 if file.read(len(MARK)) != MARK.encode():
                     raise UsageError.of(
-                        "KT741",
+                        "KT751",
                         f"{name} is there already, and it is no page of kt plan",
                         help="name another file: --html plan.html",
                     )
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError.of(
-            "KT741",
+            "KT751",
             f"cannot write {name}: {error.strerror or error}",
             help="name a file in a folder that you may write to: --html plan.html",
         ) from error

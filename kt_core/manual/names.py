@@ -29,7 +29,7 @@ def look_up(word: str, pages: Mapping[str, Page]) -> Answer:
     """Return what ``word`` means.
 
     Raises:
-        UsageError: KT740, with the nearest names and the pages that mention the word.
+        UsageError: KT750, with the nearest names and the pages that mention the word.
     """
     wanted = _plain(word)
     for name, page in pages.items():
@@ -70,7 +70,7 @@ def _unknown(word: str, pages: Mapping[str, Page]) -> UsageError:
         help_ = f"did you mean kt docs {show(near) if ' ' in near else near}?"
     else:
         help_ = f"kt docs {found[0]}" if found else "kt docs lists all topics"
-    return UsageError.of("KT740", f"{show(word)} is not a topic", facts=facts, help=help_)
+    return UsageError.of("KT750", f"{show(word)} is not a topic", facts=facts, help=help_)
 
 
 def _plain(text: str) -> str:

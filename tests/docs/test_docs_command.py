@@ -72,7 +72,7 @@ def test_a_code_says_what_kt_explain_says_and_where_more_is_said(docs, capsys):
 def test_an_unknown_word_gets_suggestions_and_pages_that_mention_it(docs):
     status, _, err = docs("quick-strat")
     assert status == 2
-    assert "KT740" in err
+    assert "KT750" in err
     assert "did you mean kt docs quick-start?" in err
     _, _, err = docs("yaml-language-server")
     assert "pages that mention it: editors" in err
@@ -90,7 +90,7 @@ def test_the_browser_opens_the_built_site(docs, tmp_path, monkeypatch):
     monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setenv("KT_DOCS_SITE", str(tmp_path))
     status, _, err = docs("--browser")
-    assert (status, "KT742" in err, opened) == (2, True, [])
+    assert (status, "KT752" in err, opened) == (2, True, [])
     (tmp_path / "index.html").write_text("<p>")
     assert docs("--browser")[0] == 0
     assert docs("KT210", "--browser")[0] == 0

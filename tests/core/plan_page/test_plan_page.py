@@ -272,8 +272,8 @@ class TestCommand:
     def test_it_never_writes_over_anything_else(self, run, tmp_path):
         before = run.file.read_bytes()
         status, _, err = run("--html", run.file)
-        assert (status, "KT741" in err) == (2, True)
+        assert (status, "KT751" in err) == (2, True)
         assert run.file.read_bytes() == before
         for name in (tmp_path, tmp_path / "none" / "x.html"):
             status, _, err = run("--html", name)
-            assert (status, "KT741" in err, "Traceback" in err) == (2, True, False)
+            assert (status, "KT751" in err, "Traceback" in err) == (2, True, False)

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 def _model(args: argparse.Namespace, threads: int) -> dict[str, Any]:
     from kt_core.errors import UsageError
     from kt_core.plan.render import summary
-    from kt_core.runtime.bench import measure_model, read_bandwidth
+    from kt_core.runtime.bench import decode_floor, measure_model
     from kt_core.runtime.load import load
 
     if args.gguf is None and args.model is None:
@@ -73,7 +73,7 @@ def _model(args: argparse.Namespace, threads: int) -> dict[str, Any]:
     return {
         **speed.to_json(),
         "threads": threads,
-        "read_gb_per_s": read_bandwidth(threads),
+        **decode_floor(loaded, threads),
         "plan": summary(loaded.plan).splitlines(),
     }
 
@@ -133,10 +133,23 @@ def _text(result: dict[str, Any]) -> list[str]:
         "",
         f"prefill {result['prompt']} tokens: {result['prefill_tokens_per_s']:.1f} tokens/s",
         f"decode  {result['new']} tokens: {result['decode_tokens_per_s']:.1f} tokens/s",
-        f"outside the kernels: {result['glue_share']:.0%} of a decode step",
-        f"medians of {result['runs']} runs on {result['threads']} threads; "
-        f"memory is read at {result['read_gb_per_s']:.1f} GB/s",
+        _glue(result),
+        f"at most {result['floor_tokens_per_s']:.1f} tokens/s: a token reads {_reads(result)}",
+        f"medians of {result['runs']} runs on {result['threads']} threads",
     ]
+
+
+def _glue(result: dict[str, Any]) -> str:
+    if result["cuda_graph"]:
+        return "decoding replays a captured CUDA graph"
+    return f"outside the kernels: {result['glue_share']:.0%} of a decode step"
+
+
+def _reads(result: dict[str, Any]) -> str:
+    return " and ".join(
+        f"{count / 1e6:.0f} MB on {device}, at {result['read_gb_per_s'][device]:.1f} GB/s"
+        for device, count in result["bytes_per_token"].items()
+    )
 
 
 def _plot(result: dict[str, Any], path: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kt_core.errors import UsageError
+from kt_core.models.family import num_experts
 from kt_core.models.hf import dynamic_cache, forward_logits
 from kt_core.operators.kernel import (
     Activation,
@@ -20,6 +21,8 @@ from kt_core.operators.kernel import (
     KernelContext,
     LinearShape,
 )
+from kt_core.plan import Plan
+from kt_core.plan.devices import kind_of
 from kt_core.registry.registry import Registry
 from kt_core.registry.specs import EXPERTS, LINEAR, Accepted
 from kt_core.runtime.decode import decoder_for
@@ -280,17 +283,59 @@ def _target(registry: Registry, name: str, kind: str, device: str) -> Any:
     return registry.load_target(found.spec)
 
 
-def read_bandwidth(threads: int, size: int = 1 << 29, runs: int = 5) -> float:
+def read_bandwidth(threads: int, device: str = "cpu", size: int = 1 << 29, runs: int = 5) -> float:
     """GB/s at which torch sums a buffer of ``size`` bytes: what decoding cannot be faster than."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        buffer = torch.ones(size // 8, dtype=torch.int64)
+        buffer = torch.ones(size // 8, dtype=torch.int64, device=device)
         best = 0.0
         for _ in range(runs):
+            _synchronize()
             started = time.perf_counter()
             buffer.sum()
+            _synchronize()
             best = max(best, size / (time.perf_counter() - started) / 1e9)
         return best
     finally:
         torch.set_num_threads(before)
+
+
+def decode_floor(loaded: LoadedModel, threads: int) -> dict[str, Any]:
+    """Seconds a token cannot be faster than: every weight it needs read once, at the measured speed.
+
+    Returns ``bytes_per_token`` and ``read_gb_per_s`` by device, and ``floor_tokens_per_s``. Of routed
+    experts, those that a token chooses are counted; the cache and activations are not.
+    """
+    needed = bytes_per_token(loaded.plan, loaded.model.config)
+    speeds = {
+        device: read_bandwidth(
+            threads, device, (1 << 29) if kind_of(device) == "cpu" else (1 << 32)
+        )
+        for device in needed
+    }
+    seconds = sum(needed[device] / (speeds[device] * 1e9) for device in needed)
+    return {
+        "bytes_per_token": needed,
+        "read_gb_per_s": speeds,
+        "floor_tokens_per_s": 1 / seconds if seconds else 0.0,
+    }
+
+
+def bytes_per_token(plan: Plan, config: Any) -> dict[str, int]:
+    """Bytes of weights that one decoded token reads, by device."""
+    total: dict[str, int] = {}
+    routed = num_experts(config)
+    chosen = int(getattr(config, "num_experts_per_tok", None) or routed or 1)
+    for module in plan.modules:
+        if module.class_name.endswith("Embedding") and module.decode is None:
+            continue  # one row
+        device = module.decode.device if module.decode is not None else module.device
+        count = module.resident.get(device, 0)
+        if module.tied_to is not None and not count:
+            count = module.stored
+        if module.experts is not None and routed:
+            count = count * chosen // routed
+        if count:
+            total[device] = total.get(device, 0) + count
+    return total

@@ -135,7 +135,11 @@ def registry():
                     )
                     for name, kind in kernels.items()
                 ],
-                operators=[operator_spec(name) for name in FUSED if name.startswith(package)],
+                operators=[
+                    operator_spec(name, target="kt_core.operators.module:Module")
+                    for name in FUSED
+                    if name.startswith(package)
+                ],
             )
             for package, kernels in kinds.items()
         )

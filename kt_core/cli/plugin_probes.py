@@ -85,10 +85,12 @@ def _answer(
 ) -> Answer:
     problem = None
     if isinstance(result, Rejected) and (target or _broken(result)):
+        remedy = result.help or f"pip install --upgrade {record.distribution}, or remove it"
+        result = Rejected(result.reasons, remedy)
         problem = Problem(
             "KT216" if target else "KT214",
             f"{record.label}: {spec.name}: {result.reasons[0]}",
-            help=result.help or None,
+            help=remedy,
         )
     return Answer(spec.name, what, result, problem)
 

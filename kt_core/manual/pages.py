@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAVIGATION: Mapping[str, tuple[str, ...]] = {
     "Start": ("index", "quick-start"),
     "Guides": ("rule-files", "plans", "editors", "migration", "upstream-rules", "performance"),
-    "Extending kt": ("plugin-tutorial", "architecture", "contributing"),
+    "Extending kt": ("plugin-tutorial", "plugin-api", "architecture", "contributing"),
     "Reference": ("rule-reference", "operators", "commands", "errors"),
     "Distributions": ("kt-ops-cpu", "kt-ops-cuda", "kt-ops-amd-blis", "measurements", "changelog"),
 }

@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 from kt_core.plan.model import KernelPlan, ModulePlan, Plan
-from kt_core.plan.render import human_bytes
 from kt_core.plan_page.tree import Node, phases
+from kt_core.units import human_bytes
 from kt_core.weights.text import printable
 
 COLOURS = 10

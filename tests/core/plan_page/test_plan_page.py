@@ -260,7 +260,7 @@ class TestCommand:
         assert run("--html", "-")[1] == out.read_text(encoding="utf-8")
 
     def test_its_numbers_are_those_of_the_json(self, run, tmp_path):
-        from kt_core.plan.render import human_bytes
+        from kt_core.units import human_bytes
 
         out = tmp_path / "plan.html"
         run("--html", out)

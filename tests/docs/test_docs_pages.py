@@ -219,3 +219,22 @@ class TestTerminal:
     def test_bold_only_where_asked(self):
         assert "\x1b" not in self.show("# A\n\n**b**\n")
         assert self.show("# A\n", styled=True) == "\x1b[1mA\x1b[0m\n"
+
+
+def test_every_environment_variable_is_documented_and_exists(pages, repository):
+    named = re.compile(r"\b(?:KT|CPUINFER)_[A-Z][A-Z_]*[A-Z]\b")
+    sources = [*repository.glob("kt_core/**/*.py"), *repository.glob("kt_ops_*/**/*.py")]
+    quoted = re.compile(rf'"({named.pattern})"')
+    read = {name for file in sources for name in quoted.findall(file.read_text(encoding="utf-8"))}
+    read -= {"KT_PLUGIN_API"}  # a module's attribute
+    assert len(read) > 8
+    documented = set(re.findall(r"`((?:KT|CPUINFER)_[A-Z_]+)`", pages["environment"].text))
+    assert documented == read | {"KT_NVCC"}
+    told = {
+        (name, word)
+        for name, page in pages.items()
+        for word in named.findall(page.text)
+        if not page.generated and word not in documented
+    }
+    known = {"KT_PLUGIN_API", "KT_TEST_MODEL", "KT_KERNEL_PYTHON"}
+    assert {word for _, word in told} <= known, told

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from html import unescape
 from importlib.util import find_spec
 
 import pytest
@@ -165,7 +166,11 @@ def test_the_site_builds_without_a_warning(repository, tmp_path):
         html = (tmp_path / "site" / f"{name}.html").read_text(encoding="utf-8")
         assert "<title>" in html
         assert not re.findall(r'(?:src|href)="(?:https?:)?//[^"]*\.(?:js|css|woff2?)', html)
-    assert 'id="kt210"' in (tmp_path / "site" / "errors.html").read_text(encoding="utf-8")
+    errors = (tmp_path / "site" / "errors.html").read_text(encoding="utf-8")
+    assert 'id="kt210"' in errors
+    said = " ".join(unescape(re.sub(r"<[^>]+>", "", errors)).split())
+    for code in codes().values():
+        assert " ".join(code.explanation.replace("`", "").split()) in said
 
 
 class TestTerminal:

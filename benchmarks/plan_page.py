@@ -142,6 +142,7 @@ def main() -> None:
         chromium = [
             browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
             "--disable-background-networking", "--disable-component-update",
+            "--hide-scrollbars",
             f"--user-data-dir={folder}/profile", "--window-size=1280,1010",
             f"--screenshot={picture}",
         ]  # fmt: skip

@@ -14,3 +14,5 @@ html_show_sphinx = False
 html_last_updated_fmt = None
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
+html_show_copyright = False
+smartquotes = False  # they also eat backslashes, and regular expressions are full of them

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kt_core.cli import exit_codes
-from kt_core.cli.output import human_bytes, table, write, write_json
+from kt_core.cli.output import table, write, write_json
+from kt_core.units import human_bytes
 
 if TYPE_CHECKING:
     from kt_core.errors import Problem

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kt_core.cli import exit_codes
-from kt_core.cli.output import human_bytes, table, write, write_json, write_problems
+from kt_core.cli.output import table, write, write_json, write_problems
 from kt_core.errors import Severity, WeightsError
+from kt_core.units import human_bytes
 
 if TYPE_CHECKING:
     from kt_core.weights.filesource import FileSource

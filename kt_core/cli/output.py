@@ -49,13 +49,3 @@ def table(rows: Sequence[Sequence[str]], *, indent: int = 0, gap: int = 2) -> st
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append((" " * indent + (" " * gap).join(padded)).rstrip())
     return "\n".join(lines)
-
-
-def human_bytes(count: int) -> str:
-    """Return ``count`` bytes in binary units: ``1.5 GiB``."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

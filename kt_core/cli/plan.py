@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
 def _write_page(plan: Plan, name: str) -> None:
     """Write the HTML page, but never over a file that is something else."""
     from kt_core.errors import UsageError
-    from kt_core.plan.render import human_bytes
     from kt_core.plan_page.page import MARK, plan_page
+    from kt_core.units import human_bytes
 
     text = plan_page(plan)
     if name == "-":

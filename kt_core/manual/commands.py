@@ -27,6 +27,7 @@ def command_reference() -> str:
     lines = [
         "# Commands",
         "",
+        "`kt-validate` is `kt validate` as a program of its own. "
         "Every command also takes `-v` (say what is being done), `-q` (only errors) and `--help`. "
         "Results go to standard output, messages to standard error. Exit codes: 0 fine, 1 the input "
         "is wrong, 2 the command was called wrongly, 3 something is missing in the installation.",

@@ -18,9 +18,17 @@ if TYPE_CHECKING:
 
 NAVIGATION: Mapping[str, tuple[str, ...]] = {
     "Start": ("index", "quick-start"),
-    "Guides": ("rule-files", "plans", "editors", "migration", "upstream-rules", "performance"),
+    "Guides": (
+        "rule-files",
+        "plans",
+        "editors",
+        "migration",
+        "upstream-rules",
+        "performance",
+        "troubleshooting",
+    ),
     "Extending kt": ("plugin-tutorial", "plugin-api", "architecture", "contributing"),
-    "Reference": ("rule-reference", "operators", "commands", "errors"),
+    "Reference": ("rule-reference", "operators", "commands", "errors", "environment"),
     "Distributions": ("kt-ops-cpu", "kt-ops-cuda", "kt-ops-amd-blis", "measurements", "changelog"),
 }
 """Headings of the navigation, with the pages below each. A page that is not named comes last."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kt_core.plan.model import ModulePlan, Plan
+from kt_core.units import human_bytes
 
 _HEADER: tuple[str, ...] = (
     "modules",
@@ -16,15 +17,6 @@ _HEADER: tuple[str, ...] = (
     "stored as",
     "rule",
 )
-
-
-def human_bytes(count: float) -> str:
-    """``1536`` -> ``1.5 KiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            break
-        count /= 1024
-    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
 
 
 def summary(plan: Plan) -> str:

@@ -14,6 +14,12 @@
   });
 
   const parentOf = (node) => node.parentElement.closest("details.n");
+  // A closed element's content keeps its layout, so that only the elements above it tell.
+  const isShown = (node) => {
+    if (node.classList.contains("off")) return false;
+    for (let at = parentOf(node); at; at = parentOf(at)) if (!at.open) return false;
+    return true;
+  };
   const words = (node) => {
     const above = parentOf(node);
     const own = node.dataset.p.split(".").pop();
@@ -98,11 +104,9 @@
     const row = document.activeElement.closest?.("details.n > summary");
     if (!row) return;
     const node = row.parentElement;
-    const rows = () => [...document.querySelectorAll("details.n > summary")]
-      .filter((other) => other.offsetParent !== null);
     const move = (step) => {
-      const all = rows();
-      all[all.indexOf(row) + step]?.focus();
+      const rows = nodes.filter(isShown);
+      rows[rows.indexOf(node) + step]?.firstElementChild.focus();
     };
     const keys = {
       ArrowDown: () => move(1),

@@ -11,9 +11,9 @@ from importlib import resources
 from kt_core import __version__
 from kt_core.errors import Problem, Severity
 from kt_core.plan.model import Plan, RulePlan
-from kt_core.plan.render import human_bytes
 from kt_core.plan_page.parts import Palette, Rows, bar, chip, esc, facts, size, table
 from kt_core.plan_page.tree import phases, plan_tree
+from kt_core.units import human_bytes
 
 MARK = "<!doctype html><!-- kt plan -->"
 """What every page begins with: a file that begins so may be written again."""

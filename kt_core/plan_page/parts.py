@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 from kt_core.plan.model import KernelPlan, ModulePlan, Plan
-from kt_core.plan.render import human_bytes
 from kt_core.plan_page.tree import Node, phases
+from kt_core.units import human_bytes
 from kt_core.weights.text import printable
 
 COLOURS = 10
@@ -72,10 +72,11 @@ class Palette:
 
 def chip(palette: Palette, kernel: str, device: str) -> str:
     """A kernel on a device: the ground is the device's colour, the mark the kernel's."""
-    mark = f'<i class="mark {palette.kernel(kernel)}"></i>' if kernel else ""
-    return f'<span class="chip {palette.device(device)}">{mark}{esc(kernel or device)}' + (
-        f"<small>{esc(device)}</small></span>" if kernel else "</span>"
-    )
+    colour = f'<span class="chip {palette.device(device)}" title="{esc(kernel)} {esc(device)}">'
+    if not kernel:
+        return f"{colour}<span>{esc(device)}</span></span>"
+    mark = f'<i class="mark {palette.kernel(kernel)}"></i>'
+    return f"{colour}{mark}<span>{esc(kernel)}</span><small>{esc(device)}</small></span>"
 
 
 def bar(palette: Palette, resident: Mapping[str, int], whole: int, *, cache: int = 0) -> str:
@@ -127,7 +128,7 @@ class Rows:
             f'<span class="num">{size(resident)}{more if resident else ""}</span>'
             f"{self._rule(module)}</summary>"
         )
-        if module is not None and (_works(module) or not node.children):
+        if module is not None and (_is_told(module) or not node.children):
             yield facts(self.module_facts(node, module))
         elif _is_cut(node):
             yield facts([("stands for", f"{name}; below, the first of them")])
@@ -157,7 +158,9 @@ class Rows:
                 return f'<span class="both">{first}</span>'
             return f"<span>{first}</span><span>{chip(self.palette, decode[1], decode[2])}</span>"
         stack = bar(self.palette, node.resident, whole) if node.resident else ""
-        return f'<span class="both">{stack}</span>'
+        operator = node.module.operator if node.module is not None else "default"
+        label = f"<small>{esc(operator)}</small>" if operator != "default" else ""
+        return f'<span class="both share">{stack}{label}</span>'
 
     def _rule(self, module: ModulePlan | None) -> str:
         if module is None or module.rule is None:
@@ -227,6 +230,11 @@ def _first_to_see(node: Node, level: int) -> Node | None:
         key=lambda child: (level < 2 and bool(child.children), sum(child.resident.values())),
         default=None,
     )
+
+
+def _is_told(module: ModulePlan) -> bool:
+    """Whether there is more to say of a module than that it holds others."""
+    return _works(module) or module.operator != "default"
 
 
 def _kernel(kernel: KernelPlan) -> str:

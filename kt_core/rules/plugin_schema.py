@@ -2,7 +2,8 @@
 
 An editor completes from it and underlines what ``kt-validate`` would refuse. It judges every rule for
 itself, so it cannot know what an earlier rule with ``continue: true`` began. It is plain draft
-2020-12; ``enumDescriptions``, ``deprecated`` and ``patternErrorMessage`` are hints for editors.
+2020-12; ``enumDescriptions``, ``deprecated``, ``doNotSuggest`` and ``patternErrorMessage`` are hints for
+editors.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ Schema = dict[str, Any]
 ID = "urn:kt:schema:rules:v1:installed"
 _CONDITIONS = ("allOf", "anyOf", "dependentSchemas", "else", "if", "not", "oneOf", "then")
 """Keywords of a plugin's schema that join options with each other; kept beside its properties."""
+_HIDDEN = {"doNotSuggest": True}
 _SUBSCHEMA_MAPS = frozenset({"$defs", "dependentSchemas", "patternProperties", "properties"})
 _VALUES = frozenset({"const", "default", "enum", "examples"})
 
@@ -49,6 +51,9 @@ class _Builder:
         plugins = ", ".join(record.label for record in self.registry.plugins if not record.code)
         self.schema |= {"$id": ID, "$comment": f"Knows: {plugins}"}
         operators = self.registry.operators()
+        for name, option in self.defs["kwargs"]["properties"].items():
+            if name not in PHASE_KWARGS:
+                option |= _HIDDEN  # the operator that takes it offers it
         replace = self.defs["replace"]
         names = [(DEFAULT, "Keeps the module and only places it."), *_names(operators)]
         replace["properties"]["class"] |= _enum(names)
@@ -88,7 +93,8 @@ class _Builder:
                 conditions += self._when_kernel(kernel.spec)
             owners = _owners(kernels, properties)
             for option, specs in owners.items():
-                properties[option] = {"description": _said(option, specs)}
+                # Offered where a kernel is named that has it, by that kernel's own schema.
+                properties[option] = {"description": _said(option, specs), **_HIDDEN}
             conditions += _only_with(owners, len(kernels))
         properties |= _foreign(set(properties), one_device=spec.kernel_kind is None)
         schema: Schema = {
@@ -232,12 +238,15 @@ def _foreign(known: set[str], *, one_device: bool = False) -> dict[str, Schema]:
     """Kwargs of KTransformers that are taken without effect."""
     found: dict[str, Schema] = {}
     for name, option in OPTIONS.items():
-        said: Schema = {"deprecated": True, "description": f"Has no effect: {option.why}."}
+        said: Schema = {
+            "deprecated": True,
+            "description": f"Has no effect: {option.why}.",
+        } | _HIDDEN
         if name in known:
             continue
         if name == "device" and one_device:
             device = {"$ref": "#/$defs/device", "description": "Read as the device of both phases."}
-            found[name] = {**device, "deprecated": True}
+            found[name] = {**device, "deprecated": True, **_HIDDEN}
         elif option.always:
             found[name] = said
         elif option.harmless:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from html import unescape
 from importlib.util import find_spec
 
 import pytest
@@ -165,7 +166,11 @@ def test_the_site_builds_without_a_warning(repository, tmp_path):
         html = (tmp_path / "site" / f"{name}.html").read_text(encoding="utf-8")
         assert "<title>" in html
         assert not re.findall(r'(?:src|href)="(?:https?:)?//[^"]*\.(?:js|css|woff2?)', html)
-    assert 'id="kt210"' in (tmp_path / "site" / "errors.html").read_text(encoding="utf-8")
+    errors = (tmp_path / "site" / "errors.html").read_text(encoding="utf-8")
+    assert 'id="kt210"' in errors
+    said = " ".join(unescape(re.sub(r"<[^>]+>", "", errors)).split())
+    for code in codes().values():
+        assert " ".join(code.explanation.replace("`", "").split()) in said
 
 
 class TestTerminal:
@@ -219,3 +224,22 @@ class TestTerminal:
     def test_bold_only_where_asked(self):
         assert "\x1b" not in self.show("# A\n\n**b**\n")
         assert self.show("# A\n", styled=True) == "\x1b[1mA\x1b[0m\n"
+
+
+def test_every_environment_variable_is_documented_and_exists(pages, repository):
+    named = re.compile(r"\b(?:KT|CPUINFER)_[A-Z][A-Z_]*[A-Z]\b")
+    sources = [*repository.glob("kt_core/**/*.py"), *repository.glob("kt_ops_*/**/*.py")]
+    quoted = re.compile(rf'"({named.pattern})"')
+    read = {name for file in sources for name in quoted.findall(file.read_text(encoding="utf-8"))}
+    read -= {"KT_PLUGIN_API"}  # a module's attribute
+    assert len(read) > 8
+    documented = set(re.findall(r"`((?:KT|CPUINFER)_[A-Z_]+)`", pages["environment"].text))
+    assert documented == read | {"KT_NVCC"}
+    told = {
+        (name, word)
+        for name, page in pages.items()
+        for word in named.findall(page.text)
+        if not page.generated and word not in documented
+    }
+    known = {"KT_PLUGIN_API", "KT_TEST_MODEL", "KT_KERNEL_PYTHON"}
+    assert {word for _, word in told} <= known, told

@@ -11,7 +11,7 @@ from kt_core import KernelSpec, OperatorSpec, Plan, Rejected, hookimpl
 from kt_core.errors import PlanError, Severity
 from kt_core.operators import plugin as core_plugin
 from kt_core.plan.build import make_plan
-from kt_core.plan.render import human_bytes, module_lines, summary
+from kt_core.plan.render import module_lines, summary
 from kt_core.plan.why import why
 from kt_core.registry.registry import Registry
 from kt_core.rules import check_text, load_rules
@@ -377,10 +377,3 @@ def test_deepseek_v3_is_planned_in_no_time(tmp_path):
     experts = [module for module in plan.modules if module.operator == "kt_core.Experts"]
     assert len(experts) == 58
     assert plan.resident["cpu"] > 1 << 40
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 41, "2048.0 GiB")]
-)
-def test_human_bytes(count, text):
-    assert human_bytes(count) == text

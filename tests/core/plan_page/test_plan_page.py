@@ -177,6 +177,13 @@ def test_the_page_says_what_the_plan_says():
     assert page.nodes()[2]["data-t"] == "D0 D1 K0 K1"
 
 
+def test_an_operator_that_holds_others_is_named():
+    block = module("model.mlp", operator="kt_core.MoeBlock", prefill=None, decode=None, resident={})
+    page = Page(plan_page(plan(block, module("model.mlp.up"))))
+    assert "kt_core.MoeBlock, from kt-core" in page.words
+    assert page.words.count("kt_core.MoeBlock") == 2
+
+
 def test_nothing_is_fetched_and_no_other_script_runs():
     page = Page(plan_page(plan(*layers(3))))
     for tag, attributes in page.attributes:
@@ -260,7 +267,7 @@ class TestCommand:
         assert run("--html", "-")[1] == out.read_text(encoding="utf-8")
 
     def test_its_numbers_are_those_of_the_json(self, run, tmp_path):
-        from kt_core.plan.render import human_bytes
+        from kt_core.units import human_bytes
 
         out = tmp_path / "plan.html"
         run("--html", out)

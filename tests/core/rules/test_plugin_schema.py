@@ -212,3 +212,13 @@ class TestCommand:
         jsonschema.Draft202012Validator.check_schema(schema)
         assert "kt-core" in schema["$comment"]
         assert "kt_core.Linear" in schema["$defs"]["replace"]["properties"]["class"]["enum"]
+
+
+def test_an_editor_is_offered_only_what_goes_with_the_class_and_the_kernels(all_distributions):
+    definitions = plugin_schema(all_distributions)["$defs"]
+    linear = definitions["operator.kt_core.Linear"]["properties"]
+    offered = {name for name, said in linear.items() if not said.get("doNotSuggest")}
+    assert offered >= {"generate_op", "prefill_op", "generate_device", "decode_max_tokens"}
+    assert not offered & {"activation_bits", "num_bits", "backend", "transfer_map"}
+    kernel = definitions["kernel.kt_ops_cpu.linear"]["properties"]
+    assert "doNotSuggest" not in kernel["activation_bits"]

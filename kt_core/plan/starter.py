@@ -15,10 +15,10 @@ from torch import nn
 from kt_core.operators.kernel import KernelContext
 from kt_core.plan.devices import kind_of
 from kt_core.plan.model import ModulePlan, Plan
-from kt_core.units import human_bytes
 from kt_core.plan.skeleton import skeleton_of
 from kt_core.registry.registry import Registry
 from kt_core.registry.specs import EXPERTS, LINEAR, Accepted
+from kt_core.units import human_bytes
 from kt_core.weights import TensorInfo
 
 CPU = "cpu"

@@ -31,24 +31,36 @@ class AppendingLayer(DynamicLayer):  # type: ignore[misc]
         """Append, and return all keys and values."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
             self._room = None
         start = self.get_seq_length()
-        end = start + key_states.shape[-2]
-        if self._room is None or end > self._room[0].shape[-2]:
-            self._room = (
-                self._grown(self.keys, key_states, start, end),
-                self._grown(self.values, value_states, start, end),
-            )
-        for room, new in zip(self._room, (key_states, value_states), strict=True):
-            room[..., start:end, :] = new
-        self.keys, self.values = (room[..., :end, :] for room in self._room)
+        rooms = self.extend(key_states.shape[-2])
+        for room, new in zip(rooms, (key_states, value_states), strict=True):
+            room[..., start : start + new.shape[-2], :] = new
         return self.keys, self.values
 
+    def extend(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make ``count`` more tokens part of the cache; their place in the returned buffers is not filled.
+
+        The buffers ``(batch, heads, room, dim)`` hold the layer's tokens first. Only for a layer that
+        has seen tokens.
+        """
+        start = self.get_seq_length()
+        end = start + count
+        if self._room is None or end > self._room[0].shape[-2]:
+            self._room = (
+                self._grown(self.keys, start, end),
+                self._grown(self.values, start, end),
+            )
+        keys, values = self._room
+        self.keys, self.values = keys[..., :end, :], values[..., :end, :]
+        return self._room
+
     @staticmethod
-    def _grown(old: torch.Tensor, new: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        shape = list(new.shape)
+    def _grown(old: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        shape = list(old.shape)
         shape[-2] = max(_FIRST_ROOM, end + end // 2)
-        room = new.new_empty(shape)
+        room = old.new_empty(shape)
         if start:
             room[..., :start, :] = old
         return room

@@ -36,7 +36,7 @@ class Described:
     layers: int = 0
     kept: str = ""
     fused: str = ""
-    """Which operators of kt-ops-cuda cover its modules: "attention", "attention router"."""
+    """Which operators for decode steps cover its modules: "attention", "attention router"."""
     block: str = ""
     latent: bool = False
 
@@ -222,6 +222,7 @@ def _cpu(family: Described) -> Iterator[_Rule]:
         kwargs = {**_kwargs("cpu", CPU_LINEAR), "activation_bits": "16"}
         more = ", activations rounded to 16 bits"
     yield from _attention(family, "cpu")
+    yield from _fused(family, "kt_ops_cpu", "cpu")
     yield _linears(family, kwargs, more=more)
     yield _head(kwargs)
     yield _rest("cpu")
@@ -245,12 +246,13 @@ def _amd_int8(family: Described) -> Iterator[_Rule]:
         )
         prefill = CPU_LINEAR
     yield from _attention(family, "cpu")
+    yield from _fused(family, "kt_ops_cpu", "cpu")
     yield _linears(family, _kwargs("cpu", prefill, decode))
     yield _head(_kwargs("cpu", CPU_LINEAR))
     yield _rest("cpu")
 
 
-def _fused(family: Described) -> Iterator[_Rule]:
+def _fused(family: Described, package: str, device: str) -> Iterator[_Rule]:
     """What surrounds the products: without these a decode step has four times as many kernels."""
     for what, name, operator, comment in (
         (
@@ -259,18 +261,18 @@ def _fused(family: Described) -> Iterator[_Rule]:
             "DecoderLayer",
             "A layer's sums belong to its norms.",
         ),
-        ("attention", r"\.self_attn$", "Attention", "Attention of a decode step as one kernel."),
-        ("attention", "norm$", "RMSNorm", "Norms, each one kernel."),
+        ("attention", r"\.self_attn$", "Attention", "Attention, one kernel in a decode step."),
+        ("attention", "norm$", "RMSNorm", "Norms, one kernel each."),
         ("router", r"\.mlp\.gate$", "Router", "Routers, in the model's dtype."),
     ):
         if what in family.fused.split():
-            yield _Rule(comment, name, None, f"kt_ops_cuda.{operator}", _kwargs("cuda"))
+            yield _Rule(comment, name, None, f"{package}.{operator}", _kwargs(device))
 
 
 def _gpu(family: Described) -> Iterator[_Rule]:
     if family.experts:
         yield _experts("Routed experts.", _kwargs("cuda", GPU_EXPERTS))
-    yield from _fused(family)
+    yield from _fused(family, "kt_ops_cuda", "cuda")
     yield from _attention(family, "cuda")
     yield _linears(family, _kwargs("cuda", GPU_LINEAR))
     yield _head(_kwargs("cuda", GPU_LINEAR))
@@ -286,7 +288,7 @@ def _hybrid(family: Described) -> Iterator[_Rule]:
     yield _experts(_ON_CPU, {**_kwargs("cpu", CPU_EXPERTS), "out_device": "cuda", **_DECODE_BITS})
     yield from _block(family, "cuda")
     yield from _attention(family, "cuda")
-    yield from _fused(family)
+    yield from _fused(family, "kt_ops_cuda", "cuda")
     yield _linears(family, _kwargs("cuda", GPU_LINEAR), more="; shared experts are among them")
     yield _head(_kwargs("cuda", GPU_LINEAR))
     yield _embedding()

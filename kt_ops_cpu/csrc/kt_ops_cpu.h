@@ -201,6 +201,69 @@ struct kt_cpu_experts {
 
 int kt_cpu_experts(const struct kt_cpu_experts *call);
 
+/* --- around the products of a decode step ---------------------------------------------------- */
+
+/* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * (offset + weight), summed in float32. Where `residual` has data,
+ * x + residual is what is normalised, and is written to `sum`. All have the dtype of x. */
+struct kt_cpu_norm {
+  struct kt_cpu_rows x;
+  struct kt_cpu_rows residual;
+  struct kt_cpu_rows sum;
+  struct kt_cpu_rows y;
+  const void *weight;
+  int64_t rows;
+  int64_t cols;
+  float eps;
+  float offset;
+};
+
+int kt_cpu_norm(const struct kt_cpu_norm *call);
+
+/* One token's attention. Normalises the heads of q and k (where weights are given), rotates their first
+ * `rotary` values by halves, writes key and value number `position` of the cache, and attends to the last
+ * `window` of its tokens (0: all). Query head i reads key head i / (q_heads / kv_heads). Everything has the
+ * same dtype; token p of key head h starts at keys + h * head_bytes + p * token_bytes, values likewise. */
+struct kt_cpu_attend {
+  const void *q; /* q_heads x head_dim */
+  const void *k; /* kv_heads x head_dim */
+  const void *v;
+  const void *cosine; /* rotary */
+  const void *sine;
+  const void *q_weight; /* head_dim, or null */
+  const void *k_weight;
+  void *keys;
+  void *values;
+  void *y; /* q_heads x head_dim */
+  int64_t head_bytes;
+  int64_t token_bytes;
+  int64_t position;
+  int64_t window;
+  int32_t q_heads;
+  int32_t kv_heads;
+  int32_t head_dim;
+  int32_t rotary;
+  int32_t dtype;
+  float eps;
+  float scale;
+};
+
+int kt_cpu_attend(const struct kt_cpu_attend *call);
+
+/* Of each row of float32 logits, the top_k largest of its softmax, largest first, divided by their sum if
+ * `normalize`. Scores have a dtype of their own. A row with fewer than top_k numbers gets ids of -1 and
+ * scores that are not numbers in the places left over. */
+struct kt_cpu_choose {
+  const float *logits; /* tokens x experts */
+  struct kt_cpu_rows scores;
+  int64_t *ids; /* tokens x top_k */
+  int64_t tokens;
+  int64_t experts;
+  int64_t top_k;
+  int32_t normalize;
+};
+
+int kt_cpu_choose(const struct kt_cpu_choose *call);
+
 /* --- measuring ------------------------------------------------------------------------------ */
 
 /* What the machine can do with the pool's threads and the current variant: GB/s at which they read

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from kt_core.errors import KernelError
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """What ``kt_cpu_abi_version()`` must return: structs and signatures as this package knows them."""
 
 ISA_VARIABLE = "KT_CPU_ISA"

@@ -6,6 +6,12 @@ from collections.abc import Iterator
 
 from kt_core.errors import KernelError
 from kt_core.registry.hookspecs import hookimpl
+from kt_core.registry.module_classes import (
+    ATTENTION,
+    DECODER_LAYERS,
+    RMS_NORMS,
+    SOFTMAX_ROUTERS,
+)
 from kt_core.registry.specs import (
     EXPERTS,
     LINEAR,
@@ -68,6 +74,42 @@ _KERNELS = (
         options_schema=_OPTIONS,
     ),
 )
+
+
+_PLACEMENT = {
+    "type": "object",
+    "properties": {
+        name: {"const": "cpu", "description": "The only device of these operators."}
+        for name in ("generate_device", "prefill_device")
+    },
+    "additionalProperties": False,
+}
+
+_OPERATORS = tuple(
+    OperatorSpec(
+        name=f"kt_ops_cpu.{name}",
+        target=f"kt_ops_cpu.step:{name}",
+        summary=summary,
+        replaces=replaces,
+        kwargs_schema=_PLACEMENT,
+    )
+    for name, replaces, summary in (
+        ("Attention", ATTENTION, "Attention of Llama's kind; that of a decode step is one call."),
+        (
+            "DecoderLayer",
+            DECODER_LAYERS,
+            "A decoder layer whose sum belongs to the norm behind it.",
+        ),
+        ("RMSNorm", RMS_NORMS, "A root mean square norm in one call, summed in float32."),
+        ("Router", SOFTMAX_ROUTERS, "A softmax router; its choice for a few tokens is two calls."),
+    )
+)
+
+
+@hookimpl
+def kt_register_operators() -> tuple[OperatorSpec, ...]:
+    """Return the operators of a decode step."""
+    return _OPERATORS
 
 
 @hookimpl

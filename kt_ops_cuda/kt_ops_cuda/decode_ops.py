@@ -19,7 +19,7 @@ _DTYPES = {torch.float16: native.F16, torch.bfloat16: native.BF16}
 _P, _I64, _I32, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 
 HEAD_DIMS = (64, 128, 256)
-MOST_EXPERTS = 1024
+MOST_EXPERTS, MOST_CHOSEN = 1024, 32
 _QUERIES = 8
 """Query heads of a block of the attention kernel."""
 

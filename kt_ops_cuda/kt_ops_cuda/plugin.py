@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kt_core.registry.hookspecs import hookimpl
+from kt_core.registry.module_classes import (
+    ATTENTION,
+    DECODER_LAYERS,
+    RMS_NORMS,
+    SOFTMAX_ROUTERS,
+)
 from kt_core.registry.specs import (
     EXPERTS,
     LINEAR,
@@ -105,63 +111,33 @@ _PLACEMENT: dict[str, object] = {
     for name in ("generate_device", "prefill_device")
 }
 
-
-def _classes(part: str, *families: str) -> tuple[str, ...]:
-    """Transformers' classes, from family names as its modules spell them."""
-    return tuple(
-        f"transformers.models.{family}.modeling_{family}.{prefix}{part}"
-        for family, prefix in (entry.split(":") for entry in families)
-    )
-
-
-_LIKE_LLAMA = (
-    "llama:Llama",
-    "mistral:Mistral",
-    "mixtral:Mixtral",
-    "qwen2:Qwen2",
-    "qwen3:Qwen3",
-    "qwen2_moe:Qwen2Moe",
-    "qwen3_moe:Qwen3Moe",
-    "glm4_moe:Glm4Moe",
-)
-
 _OPERATORS = (
     OperatorSpec(
         name="kt_ops_cuda.Attention",
-        target="kt_ops_cuda.attention:Attention",
+        target="kt_ops_cuda.step:Attention",
         summary="Attention of Llama's kind; a captured decode step runs it as one kernel.",
-        replaces=_classes("Attention", *_LIKE_LLAMA),
+        replaces=ATTENTION,
         kwargs_schema=_options(_PLACEMENT),
     ),
     OperatorSpec(
         name="kt_ops_cuda.DecoderLayer",
-        target="kt_ops_cuda.layer:DecoderLayer",
+        target="kt_ops_cuda.step:DecoderLayer",
         summary="A decoder layer of Llama's kind; the sum after attention is part of the next norm.",
-        replaces=_classes("DecoderLayer", *_LIKE_LLAMA),
+        replaces=DECODER_LAYERS,
         kwargs_schema=_options(_PLACEMENT),
     ),
     OperatorSpec(
         name="kt_ops_cuda.RMSNorm",
-        target="kt_ops_cuda.norm:RMSNorm",
+        target="kt_ops_cuda.step:RMSNorm",
         summary="A root mean square norm in one kernel, summed in float32.",
-        replaces=_classes(
-            "RMSNorm",
-            *_LIKE_LLAMA,
-            "deepseek_v2:DeepseekV2",
-            "deepseek_v3:DeepseekV3",
-            "gemma3:Gemma3",
-            "gpt_oss:GptOss",
-            "minimax_m2:MiniMaxM2",
-        ),
+        replaces=RMS_NORMS,
         kwargs_schema=_options(_PLACEMENT),
     ),
     OperatorSpec(
         name="kt_ops_cuda.Router",
-        target="kt_ops_cuda.router:Router",
+        target="kt_ops_cuda.step:Router",
         summary="A softmax router; its choice for a few tokens is two kernels.",
-        replaces=_classes(
-            "TopKRouter", "mixtral:Mixtral", "qwen2_moe:Qwen2Moe", "qwen3_moe:Qwen3Moe"
-        ),
+        replaces=SOFTMAX_ROUTERS,
         kwargs_schema=_options(_PLACEMENT),
     ),
 )

@@ -4,7 +4,7 @@
 #include "core/check.h"
 #include "rows/row-formats.h"
 
-int kt_cpu_abi_version(void) { return 2; }
+int kt_cpu_abi_version(void) { return 3; }
 
 const char *kt_cpu_status_text(int status) {
   switch (status) {

@@ -30,10 +30,17 @@ static int amx_permitted(void) {
 
 static int has(uint32_t word, uint32_t mask) { return (word & mask) == mask; }
 
-/* Asked for only where AVX-512 itself may be used. */
+/* Asked for only where AVX-512 itself may be used. Kept: in a virtual machine the instruction traps, and
+ * takes longer than the kernels of a small layer. */
 static int has_bf16(void) {
-  uint32_t a, b, c, d;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, 1u << 5);
+  static atomic_int known = -1;
+  int found = atomic_load(&known);
+  if (found < 0) {
+    uint32_t a, b, c, d;
+    found = __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, 1u << 5);
+    atomic_store(&known, found);
+  }
+  return found;
 }
 
 static int detect(void) {

@@ -55,6 +55,23 @@ typedef int64_t kt_peak_fn(int64_t rounds);
 /* Round float32 to `dtype`. */
 typedef void kt_store_fn(int dtype, const float *x, void *y, int count);
 
+/* Widen `count` values of `dtype` to float32. */
+typedef void kt_load_fn(int dtype, const void *x, float *y, int count);
+
+/* scores[g * stride] = inner product of query g and the row; queries are `dim` apart. */
+typedef void kt_scores_fn(const float *queries, int64_t heads, const float *row, int dim, float *scores,
+                          int64_t stride);
+
+/* out[g * out_stride + i] += weights[g * stride] * row[i]. */
+typedef void kt_blend_fn(const float *weights, int64_t stride, int64_t heads, const float *row, int dim,
+                         float *out, int64_t out_stride);
+
+/* y = x / sqrt(mean(x^2) + eps) * (offset + weight); y may be x. */
+typedef void kt_norm_fn(const float *x, const float *weight, float offset, float eps, float *y, int count);
+
+/* values[i] = e^(values[i] - *most), where *most is the largest of them; their sum. */
+typedef float kt_exponents_fn(float *values, int count, float *most);
+
 struct kt_kernels {
   kt_x_fn *x[KT_X_KINDS];
   kt_x_split_fn *x_split[KT_X_KINDS]; /* null for those that round nothing */
@@ -68,6 +85,11 @@ struct kt_kernels {
   kt_glu_fn *glu;
   kt_axpy_fn *axpy;
   kt_store_fn *store;
+  kt_load_fn *load;
+  kt_norm_fn *norm;
+  kt_exponents_fn *exponents;
+  kt_scores_fn *scores;
+  kt_blend_fn *blend;
   kt_read_fn *read;
   kt_peak_fn *peak; /* may be null */
   int peak_operations;

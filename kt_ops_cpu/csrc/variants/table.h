@@ -5,6 +5,7 @@
 #include "core/kernels.h"
 #include "variants/elementwise.h"
 #include "variants/limits.h"
+#include "variants/step.h"
 #include "variants/x-quantize.h"
 
 /* How a variant computes with bfloat16 weights: in float32, unless it has its own way. */
@@ -26,6 +27,7 @@
         [KT_X_BF16] = KT_X_BF16_OF},                                                         \
   .x_split = {[KT_X_Q8_256] = kt_x_split_256, [KT_X_Q8_32] = kt_x_split_32,                    \
               [KT_X_BF16] = KT_X_SPLIT_BF16_OF},                                               \
+  KT_TABLE_STEP,                                                                            \
   .glu = kt_glu, .axpy = kt_axpy, .store = kt_store, .read = kt_read, .peak = kt_peak,         \
   .peak_operations = KT_PEAK_OPERATIONS
 

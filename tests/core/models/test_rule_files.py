@@ -103,7 +103,11 @@ OPTIONS = {
     "properties": {"activation_bits": BITS, "decode_activation_bits": BITS},
 }
 
-FUSED = [f"kt_ops_cuda.{name}" for name in ("Attention", "DecoderLayer", "RMSNorm", "Router")]
+FUSED = [
+    f"{package}.{name}"
+    for package in ("kt_ops_cpu", "kt_ops_cuda")
+    for name in ("Attention", "DecoderLayer", "RMSNorm", "Router")
+]
 
 
 @cache

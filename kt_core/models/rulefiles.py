@@ -27,6 +27,7 @@ class Described:
     GPUs; 0 for families whose models fit on one. ``kept`` is a linear layer, small or delicate, that
     no kernel may quantise again. ``block`` is the class of the MoE blocks, inside its model's file in
     transformers, that ``kt_core.MoeBlock`` can stand for. ``latent``: multi-head latent attention.
+    ``part`` is what a layer calls its MoE block.
     """
 
     folder: str
@@ -39,6 +40,7 @@ class Described:
     """Which operators of kt-ops-cuda cover its modules: "attention", "attention router"."""
     block: str = ""
     latent: bool = False
+    part: str = "mlp"
 
     @property
     def block_class(self) -> str:
@@ -120,6 +122,13 @@ FAMILIES = (
         _GATED,
         block="Qwen3NextSparseMoeBlock",
     ),
+    Described(
+        "smallthinker",
+        ("SmallThinkerForCausalLM",),
+        "SmallThinker 4B-A0.6B and 21B-A3B",
+        True,
+        part="block_sparse_moe",
+    ),
 )
 
 
@@ -180,8 +189,11 @@ def _head(kwargs: Mapping[str, str]) -> _Rule:
     return _Rule("The head.", "^lm_head$", "torch.nn.Linear", "kt_core.Linear", kwargs)
 
 
-def _experts(comment: str, kwargs: Mapping[str, str], layers: str | None = None) -> _Rule:
-    name = r"\.mlp\.experts$" if layers is None else rf"^model\.layers\.{layers}\.mlp\.experts$"
+def _experts(
+    family: Described, comment: str, kwargs: Mapping[str, str], layers: str | None = None
+) -> _Rule:
+    begin = "" if layers is None else rf"^model\.layers\.{layers}"
+    name = rf"{begin}\.{family.part}\.experts$"
     return _Rule(comment, name, None, "kt_core.Experts", kwargs, recursive=False)
 
 
@@ -213,6 +225,7 @@ _DECODE_SAID = "activations in 16 bits for decoding"
 def _cpu(family: Described) -> Iterator[_Rule]:
     if family.experts:
         yield _experts(
+            family,
             f"Routed experts, on the blocks as they lie in the file; {_DECODE_SAID}.",
             {**_kwargs("cpu", CPU_EXPERTS), **_DECODE_BITS},
         )
@@ -229,7 +242,7 @@ def _cpu(family: Described) -> Iterator[_Rule]:
 
 def _torch(family: Described) -> Iterator[_Rule]:
     if family.experts:
-        yield _experts("Routed experts, dequantised.", _kwargs("cpu", TORCH_EXPERTS))
+        yield _experts(family, "Routed experts, dequantised.", _kwargs("cpu", TORCH_EXPERTS))
     yield from _attention(family, "cpu")
     yield _linears(family, _kwargs("cpu", TORCH_LINEAR))
     yield _head(_kwargs("cpu", TORCH_LINEAR))
@@ -240,6 +253,7 @@ def _amd_int8(family: Described) -> Iterator[_Rule]:
     prefill, decode = INT8_LINEAR, CPU_LINEAR
     if family.experts:
         yield _experts(
+            family,
             "Routed experts: int8 GEMMs for prompts, the file's packed blocks token by token.",
             _kwargs("cpu", INT8_EXPERTS, CPU_EXPERTS),
         )
@@ -269,7 +283,7 @@ def _fused(family: Described) -> Iterator[_Rule]:
 
 def _gpu(family: Described) -> Iterator[_Rule]:
     if family.experts:
-        yield _experts("Routed experts.", _kwargs("cuda", GPU_EXPERTS))
+        yield _experts(family, "Routed experts.", _kwargs("cuda", GPU_EXPERTS))
     yield from _fused(family)
     yield from _attention(family, "cuda")
     yield _linears(family, _kwargs("cuda", GPU_LINEAR))
@@ -283,7 +297,9 @@ _ON_CPU = (
 
 
 def _hybrid(family: Described) -> Iterator[_Rule]:
-    yield _experts(_ON_CPU, {**_kwargs("cpu", CPU_EXPERTS), "out_device": "cuda", **_DECODE_BITS})
+    yield _experts(
+        family, _ON_CPU, {**_kwargs("cpu", CPU_EXPERTS), "out_device": "cuda", **_DECODE_BITS}
+    )
     yield from _block(family, "cuda")
     yield from _attention(family, "cuda")
     yield from _fused(family)
@@ -310,7 +326,7 @@ def _multi_gpu(family: Described, count: int) -> Iterator[_Rule]:
         layers, device = number_pattern(first, end - 1), f"cuda:{number}"
         where = f"layers {first} to {end - 1}"
         kwargs = {**_kwargs("cpu", CPU_EXPERTS), "out_device": device, **_DECODE_BITS}
-        yield _experts(f"Routed experts of {where}, in the host's memory.", kwargs, layers)
+        yield _experts(family, f"Routed experts of {where}, in the host's memory.", kwargs, layers)
         yield from _block(family, device, layers)
         yield from _attention(family, device, layers)
         yield _linears(family, _kwargs(device, GPU_LINEAR), layers, f"; {where}")

@@ -82,6 +82,12 @@ FULL_SIZE = {
         "moe_intermediate_size": 1536,
     },
     "qwen3_next": {},
+    "smallthinker": {
+        "hidden_size": 2560, "num_hidden_layers": 52, "num_attention_heads": 28,
+        "num_key_value_heads": 4, "moe_num_primary_experts": 64,
+        "moe_num_active_primary_experts": 6, "rope_layout": [0, 1, 1, 1] * 13,
+        "sliding_window_layout": [0, 1, 1, 1] * 13,
+    },
 }  # fmt: skip
 MODEL_TYPES = {"gemma3": "gemma3_text"}
 

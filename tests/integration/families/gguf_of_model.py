@@ -205,6 +205,14 @@ def _minimax(config: Any, style: Style) -> dict[str, Any]:
     return {"expert_feed_forward_length": config.intermediate_size, "expert_gating_func": 2}
 
 
+def _smallthinker(config: Any, style: Style) -> dict[str, Any]:
+    windowed = any(config.sliding_window_layout)
+    return {
+        "expert_gating_func": 1 if config.moe_primary_router_apply_softmax else 2,
+        "attention.sliding_window": config.sliding_window_size if windowed else None,
+    }
+
+
 _BY_ARCHITECTURE: dict[str, Callable[[Any, Style], dict[str, Any]]] = {
     "deepseek2": _deepseek,
     "gemma3": _gemma3,
@@ -213,6 +221,7 @@ _BY_ARCHITECTURE: dict[str, Callable[[Any, Style], dict[str, Any]]] = {
     "minimax-m2": _minimax,
     "qwen2moe": _shared_expert,
     "qwen3next": _qwen3_next,
+    "smallthinker": _smallthinker,
 }
 
 
@@ -240,7 +249,7 @@ def tensors(model: Any, architecture: str, style: Style, blocks: int) -> Named:
 def _changed(path: str, value: torch.Tensor, config: Any, architecture: str, style: Style) -> Named:
     """What the converter makes of one parameter. Names are those it looks up in gguf's table."""
     block = "blk." + path.split(".")[2] if path.startswith("model.layers.") else ""
-    if ".mlp.experts." in path:
+    if ".experts." in path:
         yield from _experts(path, value, block, architecture == "gpt-oss", style)
     elif path.endswith("e_score_correction_bias"):
         yield f"{block}.exp_probs_b{style.router_bias}", value

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from kt_core.models.hf import make_known
+
 from .gguf_of_model import Style
 
 _BASE: dict[str, Any] = {
@@ -75,6 +77,7 @@ class Tiny:
         """
         from transformers import AutoConfig, AutoModelForCausalLM
 
+        make_known(self.model_type)
         config = AutoConfig.for_model(self.model_type, **self.options)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
         generator = torch.Generator().manual_seed(seed)
@@ -179,6 +182,13 @@ _MINIMAX = _BASE | {
     "num_local_experts": 6,
     "num_experts_per_tok": 2,
     "rope_parameters": _DEFAULT_ROPE | {"partial_rotary_factor": 0.5},
+}
+_SMALLTHINKER = {key: _BASE[key] for key in _BASE if key != "intermediate_size"} | {
+    "num_hidden_layers": 5,
+    "head_dim": 32,
+    "moe_num_primary_experts": 6,
+    "moe_num_active_primary_experts": 2,
+    "moe_ffn_hidden_size": 32,
 }
 
 CASES = (
@@ -290,4 +300,26 @@ CASES = (
     _case("qwen3-next", "qwen3next", "qwen3_next", _NEXT),
     _case("qwen3-next-old", "qwen3next", "qwen3_next", _NEXT, qkvz="whole"),
     _case("minimax-m2", "minimax-m2", "minimax_m2", _MINIMAX),
+    _case(
+        "smallthinker-21b",
+        "smallthinker",
+        "smallthinker",
+        _SMALLTHINKER
+        | {
+            "rope_layout": [0, 1, 1, 1, 0],
+            "sliding_window_layout": [0, 1, 1, 1, 0],
+            "sliding_window_size": 8,
+        },
+    ),
+    _case(
+        "smallthinker-4b",
+        "smallthinker",
+        "smallthinker",
+        _SMALLTHINKER
+        | {
+            "sliding_window_size": None,
+            "moe_primary_router_apply_softmax": True,
+            "tie_word_embeddings": True,
+        },
+    ),
 )

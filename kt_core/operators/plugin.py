@@ -196,6 +196,7 @@ _KEPT_OPERATORS = (
         name="kt_core.MlaAttention",
         target="kt_core.operators.mla:MlaAttention",
         summary="Multi-head latent attention over the compressed cache, absorbed or expanded.",
+        checks_plan=True,
         aliases=tuple(
             f"{_KT}.{path}"
             for path in (

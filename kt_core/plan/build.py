@@ -302,7 +302,7 @@ class _Builder:
     def _check_among(self, module: ModulePlan, modules: Sequence[ModulePlan]) -> None:
         """Let the operator look at the modules that it will work with."""
         found = self.registry.operator(module.operator) if module.rule is not None else None
-        if found is None or found.spec.kernel_kind is not None:
+        if found is None or not found.spec.checks_plan:
             return
         target: type[Operator] = self.registry.load_target(found.spec)
         where = self.rules.rules[module.rule or 0].place()

@@ -179,7 +179,7 @@ def test_every_rule_finds_modules_of_the_full_size_model(name):
     assert all(rule.won for rule in plan.rules)
     assert plan.unmatched == ()
     if name.split("/")[1] in ("hybrid.yaml", "multi-gpu-4.yaml"):
-        experts = [m for m in plan.modules if m.path.endswith(".mlp.experts")]
+        experts = [m for m in plan.modules if m.path.endswith(".experts")]
         assert {m.decode.device for m in experts} == {"cpu"}
         assert sum(m.resident.get("cpu", 0) for m in experts) > 0.8 * sum(plan.resident.values())
     if "multi-gpu" in name:

@@ -45,16 +45,20 @@ def write_gguf(
     *,
     without: Collection[str] = (),
     keys: Mapping[str, Any] | None = None,
+    general: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``model`` to ``path``; matrices whose rows divide into blocks get ``quantization``.
 
-    To make damaged files: ``without`` are tensors to leave out, ``keys`` replace metadata.
+    To make damaged files: ``without`` are tensors to leave out, ``keys`` replace metadata. ``general``
+    is metadata that does not belong to the architecture.
     """
     style = style or Style()
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (metadata(config, architecture, style) | dict(keys or {})).items():
         _add(writer, f"{architecture}.{key}", value)
+    for key, value in dict(general or {}).items():
+        _add(writer, key, value)
     blocks = config.num_hidden_layers + style.ahead
     kind = gguf.GGMLQuantizationType[quantization]
     for name, values in tensors(model, architecture, style, blocks):
@@ -72,12 +76,43 @@ def _write(writer: Any, name: str, values: torch.Tensor, kind: Any) -> None:
     small = array.ndim == 1 or array.shape[-1] % block or "ssm" in name or "ffn_gate_inp" in name
     if small:
         writer.add_tensor(name, array)
+    elif kind is gguf.GGMLQuantizationType.Q4_K:
+        writer.add_tensor(name, ternary_q4_k(array), raw_dtype=kind)
     else:
         writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
 
 
+def ternary_q4_k(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Blocks of Q4_K, which gguf itself does not write, for values that are -s, 0 and s.
+
+    A block is two halves ``d`` and ``dmin``, eight scales and minima of 6 bits in 12 bytes, all 1 here,
+    and 256 nibbles, 32 values in the low ones of 32 bytes and the next 32 in the high ones. A value is
+    ``d * scale * nibble - dmin * minimum``.
+    """
+    blocks = array.reshape(-1, 256)
+    step = np.abs(array).max()
+    nibbles = np.rint(blocks / step + 1).astype(np.uint8)
+    if not np.array_equal((nibbles.astype(np.float32) - 1) * step, blocks):
+        raise ValueError("values must be -s, 0 and s")
+    halves = nibbles.reshape(-1, 4, 2, 32)
+    scales = np.full((len(blocks), 2), step, np.float16).view(np.uint8)
+    ones = np.array([1] * 8 + [0x11] * 4, np.uint8)
+    packed = np.concatenate(
+        [
+            scales,
+            np.broadcast_to(ones, (len(blocks), 12)),
+            (halves[:, :, 0] | halves[:, :, 1] << 4).reshape(-1, 128),
+        ],
+        axis=1,
+    )
+    return packed.reshape(*array.shape[:-1], -1)
+
+
 def _add(writer: Any, key: str, value: Any) -> None:
     if value is None:
+        return
+    if isinstance(value, list):
+        writer.add_array(key, value)
         return
     add: dict[type, Callable[[str, Any], None]] = {
         bool: writer.add_bool,

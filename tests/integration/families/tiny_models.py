@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -69,11 +69,17 @@ class Tiny:
         """The block format of its quantised file."""
         return "MXFP4" if self.model_type == "gpt_oss" else "Q8_0"
 
-    def build(self, *, exact: bool = False, seed: int = 0) -> Any:
+    def wide(self) -> Tiny:
+        """The same with all widths that matrices are multiplied along a block of 256 or more."""
+        widths = {key: max(256, self.options[key]) for key in _WIDTHS & self.options.keys()}
+        return replace(self, options=self.options | {k: v for k, v in widths.items() if v})
+
+    def build(self, *, exact: bool | float = False, seed: int = 0) -> Any:
         """Return the float32 model, random but for its structure.
 
         ``exact``: matrices hold -s, 0 and s only, which Q8_0 and MXFP4 store without loss however
-        the blocks fall, so that a quantised file must give the same logits as the model.
+        the blocks fall, so that a quantised file must give the same logits as the model; a number is
+        the s to take.
         """
         from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -81,13 +87,22 @@ class Tiny:
         config = AutoConfig.for_model(self.model_type, **self.options)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
         generator = torch.Generator().manual_seed(seed)
-        scale = EXACT[self.quantization] if exact else None
+        scale = EXACT[self.quantization] if exact is True else exact or None
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
                 if name != "lm_head.weight" or not config.tie_word_embeddings:
                     tensor.copy_(_values(name, tensor, scale, generator))
         return model
 
+
+_WIDTHS = {
+    "hidden_size",
+    "intermediate_size",
+    "moe_intermediate_size",
+    "moe_ffn_hidden_size",
+    "shared_expert_intermediate_size",
+    "kv_lora_rank",
+}
 
 # 127 / 2**n: the scale of a Q8_0 block is then a power of two. MXFP4 has powers of two only.
 EXACT = {"Q8_0": 127 / 1024, "MXFP4": 0.125}

@@ -236,14 +236,15 @@ class SmallThinkerModel(SmallThinkerPreTrainedModel):
 
     def forward(
         self,
-        input_ids: torch.Tensor,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         cache: Any = None,
+        inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, Any]:
-        """Map token ids ``(batch, n)`` to ``(batch, n, hidden)`` and the cache."""
-        hidden = self.embed_tokens(input_ids)
+        """Map token ids ``(batch, n)``, or their embeddings, to ``(batch, n, hidden)`` and the cache."""
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache and cache is None:
             cache = appending_cache(self.config)
         seen = cache.get_seq_length() if cache is not None else 0

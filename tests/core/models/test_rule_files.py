@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from kt_core.errors import Severity
+from kt_core.models.described import FAMILIES
 from kt_core.models.rulefiles import (
     CPU_EXPERTS,
     CPU_LINEAR,
-    FAMILIES,
     GPU_EXPERTS,
     GPU_LINEAR,
     INT8_EXPERTS,

@@ -76,9 +76,9 @@ CODES = (
     Code(
         "KT538",
         "MOE_INT8 does not compute this activation",
-        "The gate's activation is fused into the layer; silu, gelu, gelu_tanh and gpt-oss' clamped "
+        "The gate's activation is fused into the layer; silu, relu, gelu, gelu_tanh and gpt-oss' clamped "
         "swiglu are. Name another experts kernel for this model.",
-        'KT538 model.layers.0.mlp.experts: the activation "relu" is not computed by MOE_INT8',
+        'KT538 model.layers.0.mlp.experts: the activation "relu2" is not computed by MOE_INT8',
     ),
     Code(
         "KT539",

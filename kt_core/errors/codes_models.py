@@ -74,7 +74,7 @@ CODES = (
         "transformers has no class for the architecture",
         "kt builds every model from transformers' own classes, and transformers does not have this "
         "one yet. The file itself may be fine.",
-        'KT467 transformers has no class for the architecture "smallthinker" of x.gguf\n'
+        'KT467 transformers has no class for the architecture "arctic" of x.gguf\n'
         "  help: ask for the model in transformers; kt builds every model from its classes",
     ),
     Code(

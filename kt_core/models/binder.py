@@ -53,7 +53,11 @@ class GgufBinder:
 
 
 # How checkpoints spell one expert's gate, up and down projection.
-_EXPERT_SPELLINGS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
+_EXPERT_SPELLINGS = (
+    ("gate_proj", "up_proj", "down_proj"),
+    ("w1", "w3", "w2"),
+    ("gate", "up", "down"),
+)
 
 
 # Endings of tensors that only quantised checkpoints have: scales that belong to other tensors.

@@ -37,6 +37,9 @@ class Family:
     architectures: ClassVar[tuple[str, ...]]
     other_model_types: ClassVar[tuple[str, ...]] = ()
 
+    # The module that brings classes which transformers lacks; its ``register()`` makes them known.
+    classes: ClassVar[str] = ""
+
     # Names that gguf's table does not have, by the path inside a layer.
     spellings: ClassVar[Spellings] = {}
     # How checkpoints of the original code call a part of the path: transformers' word -> theirs.

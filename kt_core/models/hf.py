@@ -7,6 +7,7 @@ versions is tested at both ends.
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -25,9 +26,19 @@ def config_from_values(model_type: str, architectures: tuple[str, ...], values: 
     """Build transformers' config for ``model_type`` from keyword arguments."""
     from transformers import AutoConfig
 
+    make_known(model_type)
     config = AutoConfig.for_model(model_type, **values)
     config.architectures = list(architectures)
     return config
+
+
+def make_known(model_type: str) -> None:
+    """Register the classes of a family that transformers lacks."""
+    from kt_core.models.families import FAMILIES
+
+    for family in FAMILIES:
+        if family.model_type == model_type and family.classes:
+            importlib.import_module(family.classes).register()
 
 
 def config_from_folder(folder: str | Path) -> Any:
@@ -48,7 +59,9 @@ def config_from_folder(folder: str | Path) -> Any:
             help="give the folder that holds config.json and the tokenizer files",
         )
     try:
-        known = _same_model(json.loads((path / "config.json").read_bytes()))
+        values = json.loads((path / "config.json").read_bytes())
+        make_known(str(values.get("model_type")))
+        known = _same_model(values)
         if known is not None:
             return known
         config = AutoConfig.from_pretrained(

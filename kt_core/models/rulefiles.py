@@ -13,114 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from kt_core.models.described import FAMILIES, Described
+
 CPU_LINEAR, CPU_EXPERTS = "kt_ops_cpu.linear", "kt_ops_cpu.experts"
 GPU_LINEAR, GPU_EXPERTS = "kt_ops_cuda.marlin", "kt_ops_cuda.experts"
 INT8_LINEAR, INT8_EXPERTS = "kt_ops_amd_blis.linear_int8", "kt_ops_amd_blis.moe_int8"
 TORCH_LINEAR, TORCH_EXPERTS = "kt_core.torch_linear", "kt_core.torch_experts"
-
-
-@dataclass(frozen=True)
-class Described:
-    """What the files of one family need to know.
-
-    ``layers`` is the depth of the largest published model, which is what is spread over several
-    GPUs; 0 for families whose models fit on one. ``kept`` is a linear layer, small or delicate, that
-    no kernel may quantise again. ``block`` is the class of the MoE blocks, inside its model's file in
-    transformers, that ``kt_core.MoeBlock`` can stand for. ``latent``: multi-head latent attention.
-    """
-
-    folder: str
-    architectures: tuple[str, ...]
-    title: str
-    experts: bool = False
-    layers: int = 0
-    kept: str = ""
-    fused: str = ""
-    """Which operators for decode steps cover its modules: "attention", "attention router"."""
-    block: str = ""
-    latent: bool = False
-
-    @property
-    def block_class(self) -> str:
-        """The qualified name of ``block``."""
-        return f"transformers.models.{self.folder}.modeling_{self.folder}.{self.block}"
-
-
-_MLA = "kv_b_proj"
-_GATED = "shared_expert_gate"
-
-FAMILIES = (
-    Described(
-        "deepseek_v2",
-        ("DeepseekV2ForCausalLM",),
-        "DeepSeek-V2 and V2-Lite",
-        True,
-        60,
-        _MLA,
-        block="DeepseekV2Moe",
-        latent=True,
-    ),
-    Described(
-        "deepseek_v3",
-        ("DeepseekV3ForCausalLM",),
-        "DeepSeek-V3, R1, Moonlight and Kimi-K2",
-        True,
-        61,
-        _MLA,
-        block="DeepseekV3MoE",
-        latent=True,
-    ),
-    Described("gemma3", ("Gemma3ForCausalLM",), "Gemma 3"),
-    Described(
-        "glm4_moe",
-        ("Glm4MoeForCausalLM",),
-        "GLM-4.5 and GLM-4.5-Air",
-        True,
-        92,
-        fused="attention",
-        block="Glm4MoeMoE",
-    ),
-    Described("gpt_oss", ("GptOssForCausalLM",), "gpt-oss 20B and 120B", True, 36),
-    Described(
-        "llama",
-        ("LlamaForCausalLM", "MistralForCausalLM"),
-        "Llama, Mistral, InternLM2.5 and SmolLM2",
-        fused="attention",
-    ),
-    Described("minimax_m2", ("MiniMaxM2ForCausalLM",), "MiniMax-M2", True, 62),
-    Described(
-        "mixtral",
-        ("MixtralForCausalLM",),
-        "Mixtral 8x7B and 8x22B",
-        True,
-        56,
-        fused="attention router",
-    ),
-    Described("qwen2", ("Qwen2ForCausalLM",), "Qwen2 and Qwen2.5", fused="attention"),
-    Described(
-        "qwen2_moe",
-        ("Qwen2MoeForCausalLM",),
-        "Qwen2-MoE",
-        True,
-        0,
-        _GATED,
-        "attention router",
-        "Qwen2MoeSparseMoeBlock",
-    ),
-    Described("qwen3", ("Qwen3ForCausalLM",), "Qwen3", fused="attention"),
-    Described(
-        "qwen3_moe", ("Qwen3MoeForCausalLM",), "Qwen3-MoE", True, 94, fused="attention router"
-    ),
-    Described(
-        "qwen3_next",
-        ("Qwen3NextForCausalLM",),
-        "Qwen3-Next",
-        True,
-        48,
-        _GATED,
-        block="Qwen3NextSparseMoeBlock",
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -180,8 +78,11 @@ def _head(kwargs: Mapping[str, str]) -> _Rule:
     return _Rule("The head.", "^lm_head$", "torch.nn.Linear", "kt_core.Linear", kwargs)
 
 
-def _experts(comment: str, kwargs: Mapping[str, str], layers: str | None = None) -> _Rule:
-    name = r"\.mlp\.experts$" if layers is None else rf"^model\.layers\.{layers}\.mlp\.experts$"
+def _experts(
+    family: Described, comment: str, kwargs: Mapping[str, str], layers: str | None = None
+) -> _Rule:
+    begin = "" if layers is None else rf"^model\.layers\.{layers}"
+    name = rf"{begin}\.{family.part}\.experts$"
     return _Rule(comment, name, None, "kt_core.Experts", kwargs, recursive=False)
 
 
@@ -213,6 +114,7 @@ _DECODE_SAID = "activations in 16 bits for decoding"
 def _cpu(family: Described) -> Iterator[_Rule]:
     if family.experts:
         yield _experts(
+            family,
             f"Routed experts, on the blocks as they lie in the file; {_DECODE_SAID}.",
             {**_kwargs("cpu", CPU_EXPERTS), **_DECODE_BITS},
         )
@@ -230,7 +132,7 @@ def _cpu(family: Described) -> Iterator[_Rule]:
 
 def _torch(family: Described) -> Iterator[_Rule]:
     if family.experts:
-        yield _experts("Routed experts, dequantised.", _kwargs("cpu", TORCH_EXPERTS))
+        yield _experts(family, "Routed experts, dequantised.", _kwargs("cpu", TORCH_EXPERTS))
     yield from _attention(family, "cpu")
     yield _linears(family, _kwargs("cpu", TORCH_LINEAR))
     yield _head(_kwargs("cpu", TORCH_LINEAR))
@@ -241,6 +143,7 @@ def _amd_int8(family: Described) -> Iterator[_Rule]:
     prefill, decode = INT8_LINEAR, CPU_LINEAR
     if family.experts:
         yield _experts(
+            family,
             "Routed experts: int8 GEMMs for prompts, the file's packed blocks token by token.",
             _kwargs("cpu", INT8_EXPERTS, CPU_EXPERTS),
         )
@@ -271,7 +174,7 @@ def _fused(family: Described, package: str, device: str) -> Iterator[_Rule]:
 
 def _gpu(family: Described) -> Iterator[_Rule]:
     if family.experts:
-        yield _experts("Routed experts.", _kwargs("cuda", GPU_EXPERTS))
+        yield _experts(family, "Routed experts.", _kwargs("cuda", GPU_EXPERTS))
     yield from _fused(family, "kt_ops_cuda", "cuda")
     yield from _attention(family, "cuda")
     yield _linears(family, _kwargs("cuda", GPU_LINEAR))
@@ -285,7 +188,9 @@ _ON_CPU = (
 
 
 def _hybrid(family: Described) -> Iterator[_Rule]:
-    yield _experts(_ON_CPU, {**_kwargs("cpu", CPU_EXPERTS), "out_device": "cuda", **_DECODE_BITS})
+    yield _experts(
+        family, _ON_CPU, {**_kwargs("cpu", CPU_EXPERTS), "out_device": "cuda", **_DECODE_BITS}
+    )
     yield from _block(family, "cuda")
     yield from _attention(family, "cuda")
     yield from _fused(family, "kt_ops_cuda", "cuda")
@@ -312,7 +217,7 @@ def _multi_gpu(family: Described, count: int) -> Iterator[_Rule]:
         layers, device = number_pattern(first, end - 1), f"cuda:{number}"
         where = f"layers {first} to {end - 1}"
         kwargs = {**_kwargs("cpu", CPU_EXPERTS), "out_device": device, **_DECODE_BITS}
-        yield _experts(f"Routed experts of {where}, in the host's memory.", kwargs, layers)
+        yield _experts(family, f"Routed experts of {where}, in the host's memory.", kwargs, layers)
         yield from _block(family, device, layers)
         yield from _attention(family, device, layers)
         yield _linears(family, _kwargs(device, GPU_LINEAR), layers, f"; {where}")

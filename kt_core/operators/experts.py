@@ -20,6 +20,7 @@ _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
+    "relu": "relu",
 }
 
 

@@ -52,7 +52,7 @@ class ExpertsShape:
 class Activation:
     """``act(gate) * up`` of an expert.
 
-    ``kind``: ``"silu"``, ``"gelu"`` (erf), ``"gelu_tanh"`` or ``"swiglu_oai"``, which is gpt-oss':
+    ``kind``: ``"silu"``, ``"relu"``, ``"gelu"`` (erf), ``"gelu_tanh"`` or ``"swiglu_oai"``, gpt-oss':
     ``gate = min(gate, limit); up = clamp(up, -limit, limit); (up + 1) * gate * sigmoid(alpha * gate)``.
     """
 

@@ -100,7 +100,8 @@ class CudaLane(HostLane):
         held = self._buffers.get(slot)
         if held is None or held.numel() < needed:
             size = 1 << max(12, (needed - 1).bit_length())
-            held = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
+            with torch.inference_mode(False):  # later calls may come from outside of it
+                held = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
             self._buffers[slot] = held
         return held[:needed].view(like.dtype).view(like.shape)
 

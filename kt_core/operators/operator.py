@@ -89,7 +89,10 @@ class Operator(nn.Module):
 
     @classmethod
     def check_plan(cls, module: ModulePlan, modules: Sequence[ModulePlan]) -> Sequence[Problem]:
-        """Return what is wrong with ``module`` among all ``modules`` of the plan (plan time)."""
+        """Return what is wrong with ``module`` among all ``modules`` of the plan.
+
+        Called at plan time, if the operator's spec says ``checks_plan``.
+        """
         return ()
 
     @classmethod

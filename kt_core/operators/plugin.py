@@ -43,6 +43,7 @@ _KT = "ktransformers.operators"
 
 # Classes of KTransformers whose work transformers' own modules do once their children are injected.
 _KEPT = (
+    f"{_KT}.experts.KSmallthinkerMoeBlock",
     *(f"{_KT}.gate.{name}" for name in ("KMoEGate", "KMoEGateQwen2Moe")),
     *(
         f"{_KT}.RoPE.{name}"
@@ -90,7 +91,6 @@ _MOE_BLOCKS = tuple(
         "KQwen3NextSparseMoeBlockV2",
         "KMistralSparseMoEBlock",
         "KGlm4MoeMoE",
-        "KSmallthinkerMoeBlock",
     )
 )
 _MOE_REPLACES = tuple(
@@ -196,6 +196,7 @@ _KEPT_OPERATORS = (
         name="kt_core.MlaAttention",
         target="kt_core.operators.mla:MlaAttention",
         summary="Multi-head latent attention over the compressed cache, absorbed or expanded.",
+        checks_plan=True,
         aliases=tuple(
             f"{_KT}.{path}"
             for path in (

@@ -22,6 +22,8 @@ def gate_and_up(gate: torch.Tensor, up: torch.Tensor, activation: Activation) ->
     """``act(gate) * up`` in the inputs' dtype, any shape."""
     if activation.kind == "silu":
         return functional.silu(gate) * up
+    if activation.kind == "relu":
+        return functional.relu(gate) * up
     if activation.kind == "gelu":
         return functional.gelu(gate) * up
     if activation.kind == "gelu_tanh":

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from kt_core.errors import KtError, Location, PlanError, Problem, Severity
+from kt_core.errors import KtError, Location, PlanError, Problem
 from kt_core.operators.kernel import Kernel, KernelContext
 from kt_core.operators.operator import Operator
 from kt_core.plan.bind import Bound, ModuleBinder
 from kt_core.plan.cache import plan_cache
 from kt_core.plan.devices import Devices, canonical
+from kt_core.plan.findings import rule_without_effect, tensors_left_over
 from kt_core.plan.layers import Stack, check_transfer_map, stack_of
 from kt_core.plan.model import KernelPlan, ModulePlan, Plan, RulePlan
 from kt_core.plan.resolve import Resolution, ResolvedKernel, Resolver
@@ -103,7 +104,9 @@ class _Builder:
         modules = self._modules(skeleton, matches.modules)
         used = {name for module in modules for name in module.tensors}
         unused = tuple(n for n in self.source.tensors if n not in used) if self.source else ()
-        self._warn_left_over(self.binder.unexpected(unused))
+        left_over = self.binder.unexpected(unused)
+        if left_over and not self.problems and not self.resolver.problems:
+            self.problems.append(tensors_left_over(left_over))
         rules = tuple(
             RulePlan(
                 rule.index,
@@ -119,7 +122,7 @@ class _Builder:
             for rule, report in zip(self.rules.rules, matches.rules, strict=True)
         )
         for rule in rules:
-            self._warn_unused(rule)
+            self.problems.extend(rule_without_effect(rule, self.rules.rules[rule.index].place()))
         for module in modules:
             self._check_among(module, modules)
             if module.rule is not None and "transfer_map" in module.kwargs:
@@ -302,25 +305,12 @@ class _Builder:
     def _check_among(self, module: ModulePlan, modules: Sequence[ModulePlan]) -> None:
         """Let the operator look at the modules that it will work with."""
         found = self.registry.operator(module.operator) if module.rule is not None else None
-        if found is None or found.spec.kernel_kind is not None:
+        if found is None or not found.spec.checks_plan:
             return
         target: type[Operator] = self.registry.load_target(found.spec)
         where = self.rules.rules[module.rule or 0].place()
         for problem in target.check_plan(module, modules):
             self.problems.append(_located(problem, where))
-
-    def _warn_left_over(self, names: Sequence[str]) -> None:
-        """A bias that nobody takes would be missing from the answer without a word."""
-        if names and not self.problems and not self.resolver.problems:
-            self.problems.append(
-                Problem(
-                    "KT333",
-                    f"no module of the model takes {len(names)} of the file's tensors",
-                    facts=(f"left over: {', '.join(names[:6])}",),
-                    help="the file may be of a variant of the model that computes something else",
-                    severity=Severity.WARNING,
-                )
-            )
 
     def _check_architecture(self) -> None:
         """A rule file that names its architectures is for no other model."""
@@ -336,54 +326,6 @@ class _Builder:
                     f"architectures: [{', '.join((*meant, *model))}]",
                 )
             )
-
-    def _warn_unused(self, rule: RulePlan) -> None:
-        where = self.rules.rules[rule.index].place()
-        if rule.matched == 0 and rule.kept_away:
-            count = sum(rule.kept_away.values())
-            first = min(rule.kept_away) + 1
-            self.problems.append(
-                Problem(
-                    "KT330",
-                    f"rule {rule.index + 1} is kept from all {count} modules it would match",
-                    where,
-                    (f"kept away by recursive: false of: {_counted(rule.kept_away)}",),
-                    f"delete this rule, or recursive: false from rule {first}",
-                    Severity.WARNING,
-                )
-            )
-        elif rule.matched == 0:
-            self.problems.append(
-                Problem(
-                    "KT330",
-                    f"rule {rule.index + 1} matches no module of this model",
-                    where,
-                    tuple(
-                        f"{key}: {value}"
-                        for key, value in (("name", rule.name), ("class", rule.match_class))
-                        if value is not None
-                    ),
-                    "list the modules: kt plan --modules",
-                    Severity.WARNING,
-                )
-            )
-        elif rule.won == 0 and rule.lost_to:
-            self.problems.append(
-                Problem(
-                    "KT331",
-                    f"rule {rule.index + 1} is shadowed: earlier rules take all "
-                    f"{rule.matched} modules it matches",
-                    where,
-                    (f"taken by: {_counted(rule.lost_to)}",),
-                    "move it up, or delete it",
-                    Severity.WARNING,
-                )
-            )
-
-
-def _counted(rules: Mapping[int, int]) -> str:
-    """``{0: 3}`` -> ``rule 1 (3)``."""
-    return ", ".join(f"rule {index + 1} ({count})" for index, count in sorted(rules.items()))
 
 
 def _kernel_plan(chosen: ResolvedKernel | None) -> KernelPlan | None:

@@ -22,7 +22,8 @@ class OperatorSpec:
     names module classes it can stand for, as qualified names (empty: any). ``kwargs_schema`` is a
     JSON schema (draft 2020-12, an object schema) for ``replace.kwargs``; it must not contain
     ``$ref`` to anything outside itself. ``kernel_kind`` is set when the operator runs kernels of
-    that kind, one per phase; their options are then accepted among its kwargs.
+    that kind, one per phase; their options are then accepted among its kwargs. ``checks_plan``: the
+    target's ``check_plan`` is asked about every plan that uses it, for which it is imported then.
     """
 
     name: str
@@ -32,6 +33,7 @@ class OperatorSpec:
     replaces: tuple[str, ...] = ()
     kwargs_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"}, hash=False)
     kernel_kind: str | None = None
+    checks_plan: bool = False
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,9 @@ _OTHERWISE = (
     ),
     ("modeling_deepseek_v3.MoEGate", "deepseek_v3", "DeepseekV3TopkRouter"),
     ("modeling_glm4_moe.Glm4MoeTopkRouter", "glm4_moe", "Glm4MoeTopkRouter"),
+    # kt's own SmallThinker is built of Llama's norms and angles.
+    ("modeling_smallthinker.SmallthinkerRMSNorm", "llama", "LlamaRMSNorm"),
+    ("modeling_smallthinker.SmallthinkerRotaryEmbedding", "llama", "LlamaRotaryEmbedding"),
 )
 
 
@@ -68,10 +71,17 @@ def _classes() -> dict[str, tuple[str, ...]]:
         for file, family, begin, more in _COPIES
         for end in f"{more} {ends}".split()
     ]
-    return {
+    copies: dict[str, tuple[str, ...]] = {
         f"{_HERE}.{theirs}": (f"transformers.models.{family}.modeling_{family}.{ours}",)
         for theirs, family, ours in (*pairs, *_OTHERWISE)
     }
+    own: dict[str, tuple[str, ...]] = {
+        f"{_HERE}.modeling_smallthinker.Smallthinker{end}": (
+            f"kt_core.models.hf_smallthinker.SmallThinker{end}",
+        )
+        for end in ["Attention", "MoeBlock", "DecoderLayer", "Model", "ForCausalLM"]
+    }
+    return copies | own
 
 
 MODEL_CLASSES: Mapping[str, tuple[str, ...]] = _classes()
@@ -80,7 +90,7 @@ MODEL_CLASSES: Mapping[str, tuple[str, ...]] = _classes()
 MODELS_PREFIX = f"{_HERE}."
 
 NO_MODEL: Mapping[str, str] = {
-    "modeling_smallthinker": "transformers has no SmallThinker",
+    "modeling_smallthinker": "no published SmallThinker has that part",
 }
 """Model files of KTransformers without a counterpart, and why."""
 

@@ -267,7 +267,7 @@ def _meant_for(rules: Sequence) -> tuple[str, ...]:
 
 def _architectures_of(class_path: str) -> tuple[str, ...]:
     """The architectures of the family that a class of transformers belongs to."""
-    from kt_core.models.rulefiles import FAMILIES
+    from kt_core.models.described import FAMILIES
 
     prefix = "transformers.models."
     folder = class_path.removeprefix(prefix).partition(".")[0]

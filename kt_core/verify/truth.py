@@ -52,6 +52,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "mlp.down_proj": ("ffn_down",),
     "mlp.gate": ("ffn_gate_inp",),
     "mlp.router": ("ffn_gate_inp",),
+    "block_sparse_moe.primary_router": ("ffn_gate_inp",),
     "mlp.shared_expert_gate": ("ffn_gate_inp_shexp",),
     **{
         f"mlp.{shared}.{part}_proj": (f"ffn_{part}_shexp",)

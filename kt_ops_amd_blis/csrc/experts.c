@@ -313,7 +313,7 @@ static int bad_call(const kt_experts *layer, const kt_experts_call *call) {
          call->out_stride < layer->hidden || call->x_dtype < KT_F32 || call->x_dtype > KT_BF16 ||
          (call->tokens > 0 && (!call->x || !call->out)) ||
          (call->tokens > 0 && call->top_k > 0 && (!call->ids || !call->weights)) ||
-         layer->activation < KT_SILU || layer->activation > KT_SWIGLU_OAI || layer->experts < 1 ||
+         layer->activation < KT_SILU || layer->activation > KT_RELU || layer->experts < 1 ||
          layer->gate_up.k != kt_pad(layer->hidden, KT_PANEL) ||
          layer->gate_up.n != 2 * kt_pad(layer->inter, KT_PANEL) ||
          layer->gate_up.width % (2 * KT_PANEL) != 0 ||

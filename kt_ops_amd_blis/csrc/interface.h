@@ -15,7 +15,13 @@ typedef enum {
 
 typedef enum { KT_F32 = 0, KT_F16 = 1, KT_BF16 = 2 } kt_dtype;
 
-typedef enum { KT_SILU = 0, KT_GELU = 1, KT_GELU_TANH = 2, KT_SWIGLU_OAI = 3 } kt_activation_kind;
+typedef enum {
+  KT_SILU = 0,
+  KT_GELU = 1,
+  KT_GELU_TANH = 2,
+  KT_SWIGLU_OAI = 3,
+  KT_RELU = 4
+} kt_activation_kind;
 
 /* Addresses inside a loaded BLIS (or AOCL-DLP). set_threads and get_threads act on the calling thread
  * and may be NULL where the library has neither. */

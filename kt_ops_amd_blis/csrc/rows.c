@@ -109,6 +109,7 @@ INLINE vf gelu_erf(vf x) {
 
 INLINE vf activate(vf gate, vf up, int32_t kind, vf alpha, vf limit, vf low) {
   if (kind == KT_SILU) return vf_mul(vf_mul(gate, sigmoid(gate)), up);
+  if (kind == KT_RELU) return vf_mul(vf_max(vf_set(0.0f), gate), up);
   if (kind == KT_GELU) return vf_mul(gelu_erf(gate), up);
   if (kind == KT_GELU_TANH) { /* (1 + tanh z) / 2 = sigmoid(2 z) */
     const vf cube = vf_mul(vf_mul(gate, gate), gate);
@@ -151,6 +152,8 @@ static void activate_tile(const void *c, int grouped, int64_t ldc, int64_t rows,
     case KT_GELU * 2 + 1: AS(KT_GELU, 1); break;
     case KT_GELU_TANH * 2: AS(KT_GELU_TANH, 0); break;
     case KT_GELU_TANH * 2 + 1: AS(KT_GELU_TANH, 1); break;
+    case KT_RELU * 2: AS(KT_RELU, 0); break;
+    case KT_RELU * 2 + 1: AS(KT_RELU, 1); break;
     case KT_SWIGLU_OAI * 2: AS(KT_SWIGLU_OAI, 0); break;
     default: AS(KT_SWIGLU_OAI, 1); break;
   }

@@ -38,6 +38,7 @@ ACTIVATIONS = {
     "gelu": lib.KT_GELU,
     "gelu_tanh": lib.KT_GELU_TANH,
     "swiglu_oai": lib.KT_SWIGLU_OAI,
+    "relu": lib.KT_RELU,
 }
 """The gate activations that are fused into the layer."""
 

@@ -67,6 +67,8 @@ def activate(
         return np.asarray((up + 1) * gate * _sigmoid(alpha * gate))
     if kind == "silu":
         return np.asarray(gate * _sigmoid(gate) * up)
+    if kind == "relu":
+        return np.asarray(np.maximum(gate, 0) * up)
     if kind == "gelu_tanh":
         inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
         return np.asarray(0.5 * gate * (1 + np.tanh(inner)) * up)

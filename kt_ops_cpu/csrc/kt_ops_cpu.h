@@ -164,7 +164,8 @@ enum kt_cpu_act {
   KT_CPU_ACT_SILU = 0,
   KT_CPU_ACT_GELU = 1,
   KT_CPU_ACT_GELU_TANH = 2,
-  KT_CPU_ACT_SWIGLU_OAI = 3
+  KT_CPU_ACT_SWIGLU_OAI = 3,
+  KT_CPU_ACT_RELU = 4
 };
 
 /* One layer's experts. gate, up and down hold one data pointer per expert; gate_shape and up_shape are

@@ -19,7 +19,7 @@ from kt_ops_cpu.rounding import rounding
 TOKENS_PER_CALL = 2048
 """Most tokens in one native call: between calls Python sees signals such as Ctrl-C."""
 
-ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2, "swiglu_oai": 3}
+ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2, "swiglu_oai": 3, "relu": 4}
 """Gate activations, as ``enum kt_cpu_act``."""
 
 

@@ -76,6 +76,8 @@ def gated(gate: torch.Tensor, up: torch.Tensor, activation: Activation) -> torch
     """``act(gate) * up`` in the inputs' dtype."""
     if activation.kind == "silu":
         return functional.silu(gate) * up
+    if activation.kind == "relu":
+        return functional.relu(gate) * up
     if activation.kind in ("gelu", "gelu_tanh"):
         form = "tanh" if activation.kind == "gelu_tanh" else "none"
         return functional.gelu(gate, approximate=form) * up

@@ -21,6 +21,8 @@ __device__ __forceinline__ float activate(int kind, float gate, float up, float 
             up = up > limit ? limit : (up < -limit ? -limit : up);
             return (up + 1.f) * gate / (1.f + __expf(-alpha * gate));
         }
+        case KT_RELU:
+            return (gate < 0.f ? 0.f : gate) * up;
         default:
             return gate / (1.f + __expf(-gate)) * up;
     }

@@ -38,6 +38,7 @@ extern "C" {
 #define KT_GELU 2
 #define KT_GELU_TANH 3
 #define KT_SWIGLU_OAI 4
+#define KT_RELU 5
 
 #define KT_BAD_FORMAT (-1)
 #define KT_BAD_DTYPE (-2)

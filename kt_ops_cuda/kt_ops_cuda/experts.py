@@ -31,6 +31,7 @@ _ACTIVATIONS = {
     "gelu": native.GELU,
     "gelu_tanh": native.GELU_TANH,
     "swiglu_oai": native.SWIGLU_OAI,
+    "relu": native.RELU,
 }
 
 

@@ -17,7 +17,7 @@ LIBRARY = "libkt_ops_cuda.so.1"
 
 W4_G128, W4_G128_OFFSET, W4_G32_OFFSET, Q4_K, W8_G128, W8_G32, Q5_K, Q6_K, IQ4_XS, MXFP4 = range(10)
 F16, BF16, F32 = range(3)
-NONE, SILU, GELU, GELU_TANH, SWIGLU_OAI = range(5)
+NONE, SILU, GELU, GELU_TANH, SWIGLU_OAI, RELU = range(6)
 
 _keep_open = ExitStack()
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from kt_core import Accepted
+from kt_core.registry.registry import default_registry
 from kt_core.runtime.load import load
 
 FILE = Path(os.environ.get("KT_TEST_GEMMA") or "not set")
@@ -60,3 +62,19 @@ def test_it_goes_on_with_a_story(gemma):
     ids = gemma.tokenizer("Once upon a time, there was a", return_tensors="pt").input_ids
     answer = gemma.generate(ids, 24)
     assert " girl named Lily" in answer.text
+
+
+def cpu_kernels():
+    found = default_registry().kernel("kt_ops_cpu.linear")
+    return found is not None and isinstance(default_registry().probe(found.spec, "cpu"), Accepted)
+
+
+@pytest.mark.skipif(not cpu_kernels(), reason="kt-ops-cpu is not installed, or cannot run here")
+def test_computed_on_its_packed_blocks_it_knows_where_paris_is(gemma):
+    packed = load(FILE, rules="cpu", dtype="float32", device="cpu")
+    assert "Q4_K" in {kind for module in packed.plan.modules for kind in module.types}
+    question = "Paris is the capital of the country of"
+    ids = gemma.tokenizer(question, return_tensors="pt").input_ids
+    answer = packed.generate(ids, 8)
+    assert "France" in answer.text
+    assert answer.tokens == gemma.generate(ids, 8).tokens

@@ -32,9 +32,15 @@ HEAD_ON_CPU = """
 - match: {name: '^model\\.norm$|layernorm$'}
   replace: {class: default, kwargs: {generate_device: cpu}}
 """
+TRANSFER = """
+- match: {class: torch.nn.Linear}
+  replace: {class: kt_core.Linear}
+- match: {name: ^model$}
+  replace: {class: kt_core.DecoderModel, kwargs: {transfer_map: {1: cpu, 3: 'cuda:0'}}}
+"""
 
 
-@pytest.mark.parametrize("rules", [SPLIT, PHASES, HEAD_ON_CPU, None], ids=range(4))
+@pytest.mark.parametrize("rules", [SPLIT, PHASES, HEAD_ON_CPU, TRANSFER, None], ids=range(5))
 def test_logits_do_not_depend_on_placement(tmp_path, rules):
     file = tmp_path / "tiny.gguf"
     original = write_tiny_llama(file, layers=4)

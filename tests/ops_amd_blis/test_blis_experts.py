@@ -258,7 +258,7 @@ def test_wrong_weights():
 def test_unknown_activation():
     context = KernelContext("mlp.experts", torch.float32, torch.device("cpu"), {})
     with pytest.raises(KernelError) as caught:
-        MoeInt8(ExpertsShape(2, 64, 64, 1), Activation("relu"), context)
+        MoeInt8(ExpertsShape(2, 64, 64, 1), Activation("relu2"), context)
     assert caught.value.code == "KT538"
 
 

@@ -95,7 +95,7 @@ def test_agrees_with_reference(types, name, restore_variant):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "swiglu_oai"])
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "swiglu_oai", "relu"])
 def test_activations_with_biases(kind, name, restore_variant):
     """Plain weights, so that nothing but the activation and the biases can be off."""
     set_variant(name)

@@ -78,7 +78,7 @@ def test_other_formats(stored, tokens, cuda):
     agrees(kernel, reference, *inputs(tokens, SHAPE, cuda), 1.2e-2)
 
 
-@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "swiglu_oai"])
+@pytest.mark.parametrize("kind", ["silu", "gelu", "gelu_tanh", "swiglu_oai", "relu"])
 def test_activations_and_biases(kind, cuda):
     kernel, reference = build(SHAPE, cuda, activation=Activation(kind), biases=True)
     for tokens in (2, 90):

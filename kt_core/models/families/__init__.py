@@ -12,6 +12,7 @@ from kt_core.models.families.qwen2_moe import Qwen2Moe
 from kt_core.models.families.qwen3 import Qwen3
 from kt_core.models.families.qwen3_moe import Qwen3Moe
 from kt_core.models.families.qwen3_next import Qwen3Next
+from kt_core.models.families.smallthinker import SmallThinker
 from kt_core.models.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -29,10 +30,12 @@ FAMILIES: tuple[Family, ...] = (
     Qwen3(),
     Qwen3Moe(),
     Qwen3Next(),
+    SmallThinker(),
 )
 
 WITHOUT_MODEL = {
-    "smallthinker": "SmallThinker's code comes with its checkpoint only",
+    "arctic": "Arctic's code comes with its checkpoint only",
+    "grok": "Grok's code comes with its checkpoint only",
 }
 """Architectures that GGUF files are known to have and no class of transformers computes."""
 

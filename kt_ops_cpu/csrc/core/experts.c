@@ -302,7 +302,7 @@ static int check_layer(struct experts *e) {
   if (layer == NULL || layer->gate == NULL || layer->up == NULL || layer->down == NULL)
     return KT_CPU_ARGUMENT;
   if (layer->experts < 1 || layer->experts > (1 << 20)) return KT_CPU_SHAPE;
-  if (layer->act < KT_CPU_ACT_SILU || layer->act > KT_CPU_ACT_SWIGLU_OAI) return KT_CPU_ARGUMENT;
+  if (layer->act < KT_CPU_ACT_SILU || layer->act > KT_CPU_ACT_RELU) return KT_CPU_ARGUMENT;
   int status = kt_check_matrix(&layer->gate_shape, 0, &e->gate);
   if (status == KT_CPU_OK) status = kt_check_matrix(&layer->up_shape, 0, &e->up);
   if (status == KT_CPU_OK) status = kt_check_matrix(&layer->down_shape, 0, &e->down);

@@ -75,6 +75,9 @@ static void kt_glu(int act, float alpha, float limit, const float *restrict gate
         h[i] = kt_sigmoid_times(g, alpha * g) * (u + 1.0f);
       }
       break;
+    case KT_CPU_ACT_RELU:
+      for (int i = 0; i < count; i++) h[i] = (gate[i] < 0.0f ? 0.0f : gate[i]) * up[i];
+      break;
     default:
       for (int i = 0; i < count; i++) h[i] = kt_sigmoid_times(gate[i], gate[i]) * up[i];
   }

@@ -9,6 +9,7 @@ import pytest
 from kt_core.errors import PlanError, WeightsError
 from kt_core.models.families import FAMILIES, WITHOUT_MODEL
 from kt_core.models.family import family_for_config, family_for_gguf
+from kt_core.models.hf import make_known
 from kt_core.weights import QuantType, TensorInfo
 
 
@@ -62,6 +63,7 @@ def test_a_gating_function_nobody_knows_is_refused():
 def test_a_configuration_finds_the_family_of_its_class(family):
     from transformers import CONFIG_MAPPING
 
+    make_known(family.model_type)
     assert family.model_type in CONFIG_MAPPING
     config = SimpleNamespace(model_type=family.model_type, architectures=None)
     assert family_for_config(config).model_type == family.model_type

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from kt_core.errors import Severity
+from kt_core.models.described import FAMILIES
 from kt_core.models.rulefiles import (
     CPU_EXPERTS,
     CPU_LINEAR,
-    FAMILIES,
     GPU_EXPERTS,
     GPU_LINEAR,
     INT8_EXPERTS,
@@ -82,6 +82,12 @@ FULL_SIZE = {
         "moe_intermediate_size": 1536,
     },
     "qwen3_next": {},
+    "smallthinker": {
+        "hidden_size": 2560, "num_hidden_layers": 52, "num_attention_heads": 28,
+        "num_key_value_heads": 4, "moe_num_primary_experts": 64,
+        "moe_num_active_primary_experts": 6, "rope_layout": [0, 1, 1, 1] * 13,
+        "sliding_window_layout": [0, 1, 1, 1] * 13,
+    },
 }  # fmt: skip
 MODEL_TYPES = {"gemma3": "gemma3_text"}
 
@@ -177,7 +183,7 @@ def test_every_rule_finds_modules_of_the_full_size_model(name):
     assert all(rule.won for rule in plan.rules)
     assert plan.unmatched == ()
     if name.split("/")[1] in ("hybrid.yaml", "multi-gpu-4.yaml"):
-        experts = [m for m in plan.modules if m.path.endswith(".mlp.experts")]
+        experts = [m for m in plan.modules if m.path.endswith(".experts")]
         assert {m.decode.device for m in experts} == {"cpu"}
         assert sum(m.resident.get("cpu", 0) for m in experts) > 0.8 * sum(plan.resident.values())
     if "multi-gpu" in name:

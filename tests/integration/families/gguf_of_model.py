@@ -45,16 +45,20 @@ def write_gguf(
     *,
     without: Collection[str] = (),
     keys: Mapping[str, Any] | None = None,
+    general: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``model`` to ``path``; matrices whose rows divide into blocks get ``quantization``.
 
-    To make damaged files: ``without`` are tensors to leave out, ``keys`` replace metadata.
+    To make damaged files: ``without`` are tensors to leave out, ``keys`` replace metadata. ``general``
+    is metadata that does not belong to the architecture.
     """
     style = style or Style()
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (metadata(config, architecture, style) | dict(keys or {})).items():
         _add(writer, f"{architecture}.{key}", value)
+    for key, value in dict(general or {}).items():
+        _add(writer, key, value)
     blocks = config.num_hidden_layers + style.ahead
     kind = gguf.GGMLQuantizationType[quantization]
     for name, values in tensors(model, architecture, style, blocks):
@@ -72,12 +76,43 @@ def _write(writer: Any, name: str, values: torch.Tensor, kind: Any) -> None:
     small = array.ndim == 1 or array.shape[-1] % block or "ssm" in name or "ffn_gate_inp" in name
     if small:
         writer.add_tensor(name, array)
+    elif kind is gguf.GGMLQuantizationType.Q4_K:
+        writer.add_tensor(name, ternary_q4_k(array), raw_dtype=kind)
     else:
         writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
 
 
+def ternary_q4_k(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Blocks of Q4_K, which gguf itself does not write, for values that are -s, 0 and s.
+
+    A block is two halves ``d`` and ``dmin``, eight scales and minima of 6 bits in 12 bytes, all 1 here,
+    and 256 nibbles, 32 values in the low ones of 32 bytes and the next 32 in the high ones. A value is
+    ``d * scale * nibble - dmin * minimum``.
+    """
+    blocks = array.reshape(-1, 256)
+    step = np.abs(array).max()
+    nibbles = np.rint(blocks / step + 1).astype(np.uint8)
+    if not np.array_equal((nibbles.astype(np.float32) - 1) * step, blocks):
+        raise ValueError("values must be -s, 0 and s")
+    halves = nibbles.reshape(-1, 4, 2, 32)
+    scales = np.full((len(blocks), 2), step, np.float16).view(np.uint8)
+    ones = np.array([1] * 8 + [0x11] * 4, np.uint8)
+    packed = np.concatenate(
+        [
+            scales,
+            np.broadcast_to(ones, (len(blocks), 12)),
+            (halves[:, :, 0] | halves[:, :, 1] << 4).reshape(-1, 128),
+        ],
+        axis=1,
+    )
+    return packed.reshape(*array.shape[:-1], -1)
+
+
 def _add(writer: Any, key: str, value: Any) -> None:
     if value is None:
+        return
+    if isinstance(value, list):
+        writer.add_array(key, value)
         return
     add: dict[type, Callable[[str, Any], None]] = {
         bool: writer.add_bool,
@@ -205,6 +240,14 @@ def _minimax(config: Any, style: Style) -> dict[str, Any]:
     return {"expert_feed_forward_length": config.intermediate_size, "expert_gating_func": 2}
 
 
+def _smallthinker(config: Any, style: Style) -> dict[str, Any]:
+    windowed = any(config.sliding_window_layout)
+    return {
+        "expert_gating_func": 1 if config.moe_primary_router_apply_softmax else 2,
+        "attention.sliding_window": config.sliding_window_size if windowed else None,
+    }
+
+
 _BY_ARCHITECTURE: dict[str, Callable[[Any, Style], dict[str, Any]]] = {
     "deepseek2": _deepseek,
     "gemma3": _gemma3,
@@ -213,6 +256,7 @@ _BY_ARCHITECTURE: dict[str, Callable[[Any, Style], dict[str, Any]]] = {
     "minimax-m2": _minimax,
     "qwen2moe": _shared_expert,
     "qwen3next": _qwen3_next,
+    "smallthinker": _smallthinker,
 }
 
 
@@ -240,7 +284,7 @@ def tensors(model: Any, architecture: str, style: Style, blocks: int) -> Named:
 def _changed(path: str, value: torch.Tensor, config: Any, architecture: str, style: Style) -> Named:
     """What the converter makes of one parameter. Names are those it looks up in gguf's table."""
     block = "blk." + path.split(".")[2] if path.startswith("model.layers.") else ""
-    if ".mlp.experts." in path:
+    if ".experts." in path:
         yield from _experts(path, value, block, architecture == "gpt-oss", style)
     elif path.endswith("e_score_correction_bias"):
         yield f"{block}.exp_probs_b{style.router_bias}", value

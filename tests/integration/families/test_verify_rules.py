@@ -30,6 +30,7 @@ CASE_OF = {
     "qwen2_moe": "qwen2-moe",
     "qwen3_moe": "qwen3-moe",
     "qwen3_next": "qwen3-next",
+    "smallthinker": "smallthinker-21b",
 }
 
 

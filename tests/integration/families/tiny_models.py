@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+
+from kt_core.models.hf import make_known
 
 from .gguf_of_model import Style
 
@@ -67,24 +69,40 @@ class Tiny:
         """The block format of its quantised file."""
         return "MXFP4" if self.model_type == "gpt_oss" else "Q8_0"
 
-    def build(self, *, exact: bool = False, seed: int = 0) -> Any:
+    def wide(self) -> Tiny:
+        """The same with all widths that matrices are multiplied along a block of 256 or more."""
+        widths = {key: max(256, self.options[key]) for key in _WIDTHS & self.options.keys()}
+        return replace(self, options=self.options | {k: v for k, v in widths.items() if v})
+
+    def build(self, *, exact: bool | float = False, seed: int = 0) -> Any:
         """Return the float32 model, random but for its structure.
 
         ``exact``: matrices hold -s, 0 and s only, which Q8_0 and MXFP4 store without loss however
-        the blocks fall, so that a quantised file must give the same logits as the model.
+        the blocks fall, so that a quantised file must give the same logits as the model; a number is
+        the s to take.
         """
         from transformers import AutoConfig, AutoModelForCausalLM
 
+        make_known(self.model_type)
         config = AutoConfig.for_model(self.model_type, **self.options)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
         generator = torch.Generator().manual_seed(seed)
-        scale = EXACT[self.quantization] if exact else None
+        scale = EXACT[self.quantization] if exact is True else exact or None
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
                 if name != "lm_head.weight" or not config.tie_word_embeddings:
                     tensor.copy_(_values(name, tensor, scale, generator))
         return model
 
+
+_WIDTHS = {
+    "hidden_size",
+    "intermediate_size",
+    "moe_intermediate_size",
+    "moe_ffn_hidden_size",
+    "shared_expert_intermediate_size",
+    "kv_lora_rank",
+}
 
 # 127 / 2**n: the scale of a Q8_0 block is then a power of two. MXFP4 has powers of two only.
 EXACT = {"Q8_0": 127 / 1024, "MXFP4": 0.125}
@@ -179,6 +197,13 @@ _MINIMAX = _BASE | {
     "num_local_experts": 6,
     "num_experts_per_tok": 2,
     "rope_parameters": _DEFAULT_ROPE | {"partial_rotary_factor": 0.5},
+}
+_SMALLTHINKER = {key: _BASE[key] for key in _BASE if key != "intermediate_size"} | {
+    "num_hidden_layers": 5,
+    "head_dim": 32,
+    "moe_num_primary_experts": 6,
+    "moe_num_active_primary_experts": 2,
+    "moe_ffn_hidden_size": 32,
 }
 
 CASES = (
@@ -290,4 +315,26 @@ CASES = (
     _case("qwen3-next", "qwen3next", "qwen3_next", _NEXT),
     _case("qwen3-next-old", "qwen3next", "qwen3_next", _NEXT, qkvz="whole"),
     _case("minimax-m2", "minimax-m2", "minimax_m2", _MINIMAX),
+    _case(
+        "smallthinker-21b",
+        "smallthinker",
+        "smallthinker",
+        _SMALLTHINKER
+        | {
+            "rope_layout": [0, 1, 1, 1, 0],
+            "sliding_window_layout": [0, 1, 1, 1, 0],
+            "sliding_window_size": 8,
+        },
+    ),
+    _case(
+        "smallthinker-4b",
+        "smallthinker",
+        "smallthinker",
+        _SMALLTHINKER
+        | {
+            "sliding_window_size": None,
+            "moe_primary_router_apply_softmax": True,
+            "tie_word_embeddings": True,
+        },
+    ),
 )

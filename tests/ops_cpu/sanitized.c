@@ -193,7 +193,7 @@ static void try_pool(int threads, int nodes) {
 }
 
 static void try_everything(int isa) {
-  static const int64_t rows[] = {1, 17, 33, 48}, tokens[] = {1, 2, 3, 5, 26};
+  static const int64_t rows[] = {1, 17, 48}, tokens[] = {1, 2, 5, 26};
   for (int i = 0; i < COUNT(types); i++) {
     const int64_t block = kt_cpu_block_values(types[i]);
     const int64_t cols[] = {block == 1 ? 37 : block, block == 1 ? 300 : block == 32 ? 288 : 768};

@@ -42,10 +42,9 @@ CHILD = """
 import sys
 import numpy as np
 from test_cpu_emulated import results
-from kt_ops_cpu.library import variant, variant_names
-given = dict(np.load(sys.argv[1]))
-np.savez(sys.argv[2], variant=variant(), usable=variant_names(__import__("kt_ops_cpu.library").library.native()),
-         **results(given))
+from kt_ops_cpu.library import native, variant, variant_names
+found = results(dict(np.load(sys.argv[1])))
+np.savez(sys.argv[2], variant=variant(), usable=variant_names(native()), **found)
 """
 
 
@@ -101,7 +100,9 @@ def test_runs_on_a_lesser_cpu(cpu, tmp_path, random_packed, restore_variant):
     given = inputs(random_packed)
     np.savez(tmp_path / "given.npz", **given)
     environ = {key: value for key, value in os.environ.items() if not key.startswith("KT_CPU_")}
-    environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(__file__), environ.get("PYTHONPATH", "")])
+    environ["PYTHONPATH"] = os.pathsep.join(
+        [os.path.dirname(__file__), environ.get("PYTHONPATH", "")]
+    )
     environ.pop("PYTHONSAFEPATH", None)
     files = [str(tmp_path / name) for name in ("given.npz", "found.npz")]
     done = subprocess.run(

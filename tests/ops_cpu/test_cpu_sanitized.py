@@ -15,7 +15,13 @@ from kt_core.registry.environment import probe_env
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "kt_ops_cpu"
 CC = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-std=gnu11")
+FLAGS = (
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+    "-g",
+    "-O1",
+    "-std=gnu11",
+)
 
 TOOLS = (CC, shutil.which("meson"), shutil.which("ninja"))
 
@@ -52,11 +58,18 @@ def test_every_variant_under_sanitizers(build, tmp_path):
     objects = sorted(str(path) for path in build.glob("lib*.p/*.o"))
     command = [CC, *FLAGS, f"-I{SOURCES}/csrc", str(HERE / "sanitized.c"), *objects]
     done = subprocess.run(
-        [*command, "-pthread", "-lm", "-o", str(driver)], capture_output=True, text=True, check=False
+        [*command, "-pthread", "-lm", "-o", str(driver)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     # Leaks cannot be looked for where a debugger or container is in the way; the rest can.
-    environ = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    environ = {
+        **os.environ,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
     done = subprocess.run(
         [str(driver)], env=environ, capture_output=True, text=True, timeout=300, check=False
     )

@@ -85,9 +85,9 @@ def _layer(args: argparse.Namespace, threads: int) -> dict[str, Any]:
     from kt_core.registry.registry import default_registry
     from kt_core.runtime.bench import (
         LayerBench,
+        layer_floors,
         measure_experts,
         measure_linear,
-        read_bandwidth,
     )
 
     if args.kernel is None:
@@ -107,27 +107,23 @@ def _layer(args: argparse.Namespace, threads: int) -> dict[str, Any]:
         device="cpu" if args.device == "auto" else args.device,
     )
     measure = measure_experts if args.layer == "experts" else measure_linear
-    rows = measure(bench, tokens, default_registry(), seconds=args.seconds)
+    registry = default_registry()
+    before = layer_floors(bench, registry, args.layer, threads)
+    rows = measure(bench, tokens, registry, seconds=args.seconds)
+    after = layer_floors(bench, registry, args.layer, threads)
     return {
         "layer": args.layer,
         "kernel": args.kernel,
         "threads": threads,
         "types": list(bench.types),
-        "floors": {"read_gb_per_s": read_bandwidth(threads)},
+        "floors": {name: max(value, after[name]) for name, value in before.items()},
         "results": [asdict(row) for row in rows],
     }
 
 
 def _text(result: dict[str, Any]) -> list[str]:
     if "results" in result:
-        floor = result["floors"]["read_gb_per_s"]
-        lines = [f"{result['kernel']}, {result['threads']} threads, reads at most {floor:.1f} GB/s"]
-        lines.append(f"{'tokens':>7} {'ms':>10} {'GOP/s':>9} {'GB/s':>7}")
-        lines += [
-            f"{row['tokens']:>7} {row['ms']:>10.3f} {row['gops']:>9.1f} {row['gb_per_s']:>7.1f}"
-            for row in result["results"]
-        ]
-        return lines
+        return _layer_text(result)
     return [
         *result["plan"],
         "",
@@ -152,6 +148,22 @@ def _reads(result: dict[str, Any]) -> str:
     )
 
 
+def _layer_text(result: dict[str, Any]) -> list[str]:
+    read, peak = result["floors"]["read_gb_per_s"], result["floors"].get("int8_gops")
+    limits = f"reads at most {read:.1f} GB/s"
+    if peak:
+        limits += f", multiplies at most {peak:.0f} GOP/s in int8"
+    lines = [f"{result['kernel']}, {result['threads']} threads; the machine {limits}"]
+    lines.append(f"{'tokens':>7} {'ms':>10} {'GOP/s':>9} {'of peak':>8} {'GB/s':>7} {'of read':>8}")
+    for row in result["results"]:
+        of_peak = f"{row['gops'] / peak:.0%}" if peak else "-"
+        lines.append(
+            f"{row['tokens']:>7} {row['ms']:>10.3f} {row['gops']:>9.1f} {of_peak:>8} "
+            f"{row['gb_per_s']:>7.1f} {row['gb_per_s'] / read:>8.0%}"
+        )
+    return lines
+
+
 def _plot(result: dict[str, Any], path: str) -> None:
     from kt_core.errors import UsageError
 
@@ -159,14 +171,20 @@ def _plot(result: dict[str, Any], path: str) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise UsageError.of(
-            "KT730", "--plot needs matplotlib", help="pip install matplotlib"
+            "KT730", "--plot needs matplotlib", help='pip install "kt-core[plot]"'
         ) from None
     if "results" not in result:
         raise UsageError.of("KT730", "--plot draws the rows of --layer")
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     tokens = [row["tokens"] for row in result["results"]]
-    axes.loglog(tokens, [row["gops"] for row in result["results"]], marker="o")
+    axes.loglog(tokens, [row["gops"] for row in result["results"]], marker="o", label="measured")
+    if peak := result["floors"].get("int8_gops"):
+        axes.axhline(peak, color="grey", linestyle="--", label="int8 peak")
+    read = result["floors"]["read_gb_per_s"]
+    bound = [row["gops"] * read / row["gb_per_s"] for row in result["results"]]
+    axes.loglog(tokens, bound, color="grey", linestyle=":", label="memory read at its speed")
+    axes.legend()
     axes.set_xlabel("tokens in the call")
     axes.set_ylabel("GOP/s")
     axes.set_title(f"{result['kernel']}, {result['threads']} threads")

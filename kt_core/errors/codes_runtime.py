@@ -84,6 +84,6 @@ CODES = (
         "KT730",
         "No picture can be drawn",
         "--plot draws the rows of --layer and needs matplotlib.",
-        "KT730 --plot needs matplotlib\n  help: pip install matplotlib",
+        'KT730 --plot needs matplotlib\n  help: pip install "kt-core[plot]"',
     ),
 )

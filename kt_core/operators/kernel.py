@@ -125,6 +125,15 @@ class Kernel(ABC):
         """
         return None
 
+    @classmethod
+    def limits(cls) -> Mapping[str, float]:
+        """Measure what bounds this kernel on this machine, for ``kt bench``; takes a second or so.
+
+        Names are ``read_gb_per_s`` (weights from memory) and ``int8_gops`` (the instruction that it
+        multiplies with; a multiplication and an addition count as two). Nothing: not known.
+        """
+        return {}
+
 
 class LinearKernel(Kernel):
     """One phase of ``kt_core.Linear``."""

@@ -283,6 +283,21 @@ def _target(registry: Registry, name: str, kind: str, device: str) -> Any:
     return registry.load_target(found.spec)
 
 
+def layer_floors(
+    bench: LayerBench, registry: Registry, kind: str, threads: int
+) -> dict[str, float]:
+    """What bounds a layer here: the kernel's own measurement, else torch's read bandwidth.
+
+    Raises:
+        UsageError: KT728 for a kernel that is not registered or cannot run.
+    """
+    found = dict(_target(registry, bench.kernel, kind, bench.device).limits())
+    if "read_gb_per_s" not in found:
+        size = (1 << 29) if kind_of(bench.device) == "cpu" else (1 << 32)
+        found["read_gb_per_s"] = read_bandwidth(threads, bench.device, size)
+    return found
+
+
 def read_bandwidth(threads: int, device: str = "cpu", size: int = 1 << 29, runs: int = 5) -> float:
     """GB/s at which torch sums a buffer of ``size`` bytes: what decoding cannot be faster than."""
     before = torch.get_num_threads()

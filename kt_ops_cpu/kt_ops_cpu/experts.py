@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ from kt_core.errors import KernelError
 from kt_core.operators.kernel import Accuracy, ExpertsKernel, ExpertsWeights, KernelContext
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_cpu.library import check, native
+from kt_ops_cpu.limits import measure_limits
 from kt_ops_cpu.matrices import bias_pointer, check_activations, matrix, reasons, row_major, rows
-from kt_ops_cpu.options import split_from
+from kt_ops_cpu.options import always_split, split_from
 from kt_ops_cpu.pool import ensure_pool
 from kt_ops_cpu.rounding import rounding
 
@@ -45,7 +46,12 @@ class CpuExperts(ExpertsKernel):
         cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext
     ) -> Accuracy | None:
         """That of two linear layers, one behind the other."""
-        return rounding(weights, layers=2)
+        return rounding(weights, split=always_split(context.options), layers=2)
+
+    @classmethod
+    def limits(cls) -> Mapping[str, float]:
+        """Measured with the pool's own threads and instructions."""
+        return measure_limits().by_name()
 
     def load(self, weights: ExpertsWeights) -> None:
         """Keep views of all experts; nothing of them is copied.

@@ -21,6 +21,11 @@ class Limits:
     read_gb_per_s: float
     int8_gops: float
 
+    def by_name(self) -> dict[str, float]:
+        """The numbers alone, as :meth:`kt_core.operators.kernel.Kernel.limits` gives them."""
+        found = {"read_gb_per_s": self.read_gb_per_s, "int8_gops": self.int8_gops}
+        return {name: value for name, value in found.items() if value}
+
 
 def measure_limits(nbytes: int = 1 << 29, runs: int = 5) -> Limits:
     """Read ``nbytes`` of memory and multiply bytes, ``runs`` times each; return the best.

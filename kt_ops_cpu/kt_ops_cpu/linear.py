@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ from kt_core.errors import KernelError
 from kt_core.operators.kernel import Accuracy, KernelContext, LinearKernel
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_cpu.library import check, native
+from kt_ops_cpu.limits import measure_limits
 from kt_ops_cpu.matrices import bias_pointer, check_activations, matrix, reasons, row_major, rows
-from kt_ops_cpu.options import split_from
+from kt_ops_cpu.options import always_split, split_from
 from kt_ops_cpu.pool import ensure_pool
 from kt_ops_cpu.rounding import rounding
 
@@ -46,7 +47,12 @@ class CpuLinear(LinearKernel):
         cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext
     ) -> Accuracy | None:
         """Only the rounding of activations costs anything; see the class."""
-        return rounding(weights, split=context.options.get("activation_bits", 8) == 16)
+        return rounding(weights, split=always_split(context.options))
+
+    @classmethod
+    def limits(cls) -> Mapping[str, float]:
+        """Measured with the pool's own threads and instructions."""
+        return measure_limits().by_name()
 
     def load(self, weight: PackedTensor, bias: torch.Tensor | None) -> None:
         """Keep a view of ``weight``; nothing of it is copied.

@@ -22,7 +22,7 @@ def rounding(
     kinds = {info.type for info in weights if len(info.shape) > 1} - _EXACT
     if not kinds:
         return None
-    if kinds == {QuantType.BF16}:
+    if kinds == {QuantType.BF16} and not split:
         return Accuracy(_BFLOAT16, "activations rounded to bfloat16")
     if split:
         return Accuracy(layers * _SIXTEEN_BITS, "activations rounded to 16 bits")

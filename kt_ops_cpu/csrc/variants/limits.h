@@ -11,15 +11,15 @@
 
 /* Four independent sums, for the vectoriser. */
 static int64_t kt_read(const uint8_t *memory, int64_t bytes) {
-  int64_t sum[32] = {0};
+  uint64_t sum[32] = {0};
   for (int64_t at = 0; at + 256 <= bytes; at += 256) {
-    int64_t words[32];
+    uint64_t words[32];
     memcpy(words, memory + at, sizeof words);
     for (int i = 0; i < 32; i++) sum[i] += words[i];
   }
-  int64_t total = 0;
+  uint64_t total = 0;
   for (int i = 0; i < 32; i++) total += sum[i];
-  return total;
+  return (int64_t)total;
 }
 
 #if defined(__AVX512VNNI__)
@@ -40,7 +40,7 @@ static int64_t kt_peak(int64_t rounds) {
   __m512i all = sum[0];
 #pragma GCC unroll 12
   for (int i = 1; i < 12; i++) all = _mm512_add_epi32(all, sum[i]);
-  return _mm512_reduce_add_epi32(all);
+  return _mm512_reduce_or_epi32(all); /* a sum could overflow */
 }
 
 #elif defined(__AVX2__)

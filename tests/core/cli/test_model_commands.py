@@ -124,6 +124,7 @@ def test_bench_of_a_layer(capsys, layer):
     rows = json.loads(out)["results"]
     assert [row["tokens"] for row in rows] == [1, 3]
     assert all(row["ms"] > 0 and row["gops"] > 0 and row["gb_per_s"] > 0 for row in rows)
+    assert json.loads(out)["floors"]["read_gb_per_s"] > 0
 
 
 @pytest.mark.parametrize(

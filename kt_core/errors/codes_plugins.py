@@ -24,8 +24,9 @@ CODES = (
         "A plugin is broken",
         "A plugin is installed, but its registration module cannot be imported, one of its "
         "hooks fails, takes too long (KT_PLUGIN_TIMEOUT) or is no hook at all (misspelt, or with "
-        "arguments that the hook does not have), or what it registers breaks a rule: names must start with the plugin's own "
-        "package, targets are written package.module:Class, schemas must be well-formed and "
+        "arguments that the hook does not have), or what it registers breaks a rule: names must "
+        "start with the plugin's own package, targets are written package.module:Class, schemas "
+        "must be well-formed and "
         "safe. Such a plugin registers nothing, and every other plugin works as before. Update "
         "or reinstall the distribution named, or remove it.",
         'KT211 plugin "toy" (kt-toy 1.0) is broken: importing kt_toy.plugin failed: '

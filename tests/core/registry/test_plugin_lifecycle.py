@@ -96,6 +96,39 @@ def test_the_doctor_survives(site, kt):
     assert "kt_illegal.three" in done.stdout
 
 
+def test_a_report_that_crashes_is_a_line(tmp_path, kt):
+    source = (
+        "from kt_core import hookimpl\nKT_PLUGIN_API = 1\n"
+        "@hookimpl\ndef kt_report(env):\n    import os, signal\n    os.kill(os.getpid(), signal.SIGILL)\n"
+    )
+    install(tmp_path, "dies", source=source)
+    install(
+        tmp_path, "tells", source=source.split("    import os")[0] + "    return ['all is well']\n"
+    )
+    done = kt("doctor", path=[tmp_path], KT_PLUGINS="kt_dies,kt_tells", timeout=120)
+    assert "kt_report failed: its report killed the process: SIGILL" in done.stdout
+    assert "all is well" in done.stdout
+
+
+def test_a_rule_file_that_is_not_there(tmp_path, kt, child):
+    source = (
+        "from kt_core import hookimpl\nKT_PLUGIN_API = 1\n@hookimpl\ndef kt_register_rules():\n"
+        "    return ['{package}:rules/llama.yaml', '{package}.nowhere:llama.yaml']\n"
+    )
+    install(tmp_path, "bare", source=source)
+    done = kt("plugins", "--probe", "kt_bare", path=[tmp_path], timeout=60)
+    assert done.returncode == 3
+    assert "kt_bare:rules/llama.yaml rule file: no: it is not there" in done.stdout
+    assert "kt_bare.nowhere:llama.yaml rule file: no: ModuleNotFoundError" in done.stdout
+    assert "help: pip install --force-reinstall kt-bare" in done.stdout
+    code = (
+        "from kt_core.rules import select_rules\n"
+        "print(select_rules('LlamaForCausalLM', device='cpu').path)"
+    )
+    done = child("-c", code, path=[tmp_path])
+    assert done.stdout == "rules/llama/cpu.yaml\n", done.stderr
+
+
 def test_probes_of_a_registry_in_memory_run_here(monkeypatch):
     from kt_core.registry import registry as module
     from kt_core.testing.registry import fake_plugin, fake_registry, kernel_spec

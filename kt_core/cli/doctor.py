@@ -130,10 +130,12 @@ def _plugins(registry: Registry) -> list[dict[str, Any]]:
     from kt_core.cli.plugins import as_json
 
     keys = ("name", "distribution", "version", "state", "notes")
+    # In another process, as the probes: a report that crashes must not take this one with it.
+    reports = registry.report_each(registry.plugins)
     return [
         {key: value for key, value in as_json(record).items() if key in keys}
-        | {"report": list(registry.report(record))}
-        for record in registry.plugins
+        | {"report": list(report)}
+        for record, report in zip(registry.plugins, reports, strict=True)
     ]
 
 

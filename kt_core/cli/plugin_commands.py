@@ -19,7 +19,8 @@ def run_plugin_command(word: str, argv: list[str], verbosity: int) -> int:
         UsageError: KT701 if no plugin has it.
         PluginError: the plugin that has it is refused (its own code), or fails (KT223).
     """
-    from kt_core.cli.main import Command, run_module, unknown_command
+    from kt_core.cli.main import run_module, unknown_command
+    from kt_core.cli.table import Command
     from kt_core.registry.registry import default_registry
 
     registry = default_registry()

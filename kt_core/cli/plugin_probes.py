@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from kt_core.errors import Problem
+from kt_core.registry.isolated import describe, isolated
 from kt_core.registry.specs import KernelSpec, ProbeResult, Rejected
 
 if TYPE_CHECKING:
-    from kt_core.registry.records import PluginRecord, Spec
+    from kt_core.registry.records import PluginRecord, RuleResource, Spec
     from kt_core.registry.registry import Registry
 
 
@@ -72,8 +74,20 @@ def probe_all(registry: Registry, records: Sequence[PluginRecord]) -> Answers:
                 for spec, result in zip(specs, results, strict=True)
                 if isinstance(result, Rejected)
             ]
+        answers += [answer for rule in record.rules for answer in _rule_file(record, rule)]
         found[record.name] = answers
     return found
+
+
+def _rule_file(record: PluginRecord, rule: RuleResource) -> Iterator[Answer]:
+    """Yield an answer if a rule file that the plugin registers is not there."""
+    file, error = isolated(lambda: resources.files(rule.package).joinpath(rule.path))
+    if file is not None and file.is_file():
+        return
+    reason = "it is not there" if error is None else describe(error)
+    remedy = f"pip install --force-reinstall {record.distribution}"
+    problem = Problem("KT222", f"{record.label}: rule file {rule}: {reason}", help=remedy)
+    yield Answer(str(rule), "rule file", Rejected((reason,), remedy), problem)
 
 
 def _devices(spec: Spec) -> tuple[str, ...]:

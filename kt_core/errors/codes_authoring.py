@@ -7,9 +7,10 @@ from kt_core.errors.codes import Code
 CODES = (
     Code(
         "KT222",
-        "A file of kt itself is missing",
-        "A data file that belongs to kt-core is not where it was installed. The installation is "
-        "damaged; install it again.",
+        "An installed file is missing",
+        "A data file that belongs to kt-core, or a rule file that a plugin registers, is not where it "
+        "was installed. The installation is damaged, or the plugin forgot to ship the file; install "
+        "the distribution again, and report it to its authors if that does not help.",
         "KT222 the template of kt new-plugin lacks common/pyproject.toml\n"
         "  help: pip install --force-reinstall kt-core",
     ),

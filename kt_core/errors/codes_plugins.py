@@ -23,9 +23,10 @@ CODES = (
         "KT211",
         "A plugin is broken",
         "A plugin is installed, but its registration module cannot be imported, one of its "
-        "hooks fails or is no hook at all (misspelt, or with arguments that the hook does not "
-        "have), or what it registers breaks a rule: names must start with the plugin's own "
-        "package, targets are written package.module:Class, schemas must be well-formed and "
+        "hooks fails, takes too long (KT_PLUGIN_TIMEOUT) or is no hook at all (misspelt, or with "
+        "arguments that the hook does not have), or what it registers breaks a rule: names must "
+        "start with the plugin's own package, targets are written package.module:Class, schemas "
+        "must be well-formed and "
         "safe. Such a plugin registers nothing, and every other plugin works as before. Update "
         "or reinstall the distribution named, or remove it.",
         'KT211 plugin "toy" (kt-toy 1.0) is broken: importing kt_toy.plugin failed: '
@@ -59,7 +60,8 @@ CODES = (
         "KT214",
         "An operator or kernel cannot run here",
         "The operator or kernel is installed, but its probe says that it cannot run on this "
-        "machine or on the device named: an instruction set, a library or a GPU is missing. "
+        "machine or on the device named: an instruction set, a library or a GPU is missing. A probe "
+        "that fails, crashes or gives no answer counts as a no as well. "
         "Each reason is shown on a line of its own. Do what the help line says, or name another"
         " kernel or device; kt doctor shows the probes of all kernels.",
         "rules/deepseek_v3/amd.yaml:13:12: KT214 kt-ops-amd-blis 0.1.0 cannot run here: "
@@ -93,9 +95,9 @@ CODES = (
     Code(
         "KT217",
         "A plugin is left out by KT_PLUGINS",
-        "The environment variable KT_PLUGINS lists the plugins that may load, and a rule names "
-        "something of a plugin that is not on the list. Add the plugin to the variable or unset"
-        " it. An empty KT_PLUGINS leaves out every plugin but the core's.",
+        "The environment variable KT_PLUGINS lists the plugins that may load, or with a minus before "
+        "each those that may not, and a rule names something of a plugin that is left out. Change the "
+        "variable or unset it. An empty KT_PLUGINS leaves out every plugin but the core's.",
         'my.yaml:4:12: KT217 "kt_toy.linear" is brought by the plugin "toy" (kt-toy 1.0), which'
         " is disabled: KT_PLUGINS leaves it out\n"
         "  help: add toy to KT_PLUGINS, or unset it",

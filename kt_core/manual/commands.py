@@ -12,7 +12,8 @@ from kt_core.manual.references import fenced, table
 
 def command_parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
     """Yield (name, one-line summary, parser) of every ``kt`` command."""
-    from kt_core.cli.main import COMMANDS, Parser
+    from kt_core.cli.main import Parser
+    from kt_core.cli.table import COMMANDS
 
     for name, command in COMMANDS.items():
         module = importlib.import_module(command.module)

@@ -37,6 +37,11 @@ def isolated(call: Callable[[], T]) -> tuple[T | None, BaseException | None]:
         return None, error
 
 
+def can_ask() -> bool:
+    """Whether this process can start another one like it; an application frozen into one file cannot."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
 def describe(error: BaseException) -> str:
     """Return type and message of an exception on one line."""
     text, failure = isolated(lambda: " ".join(str(error).split()))

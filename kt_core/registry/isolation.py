@@ -19,8 +19,8 @@ from typing import IO, Any, Literal
 from kt_core.registry.isolated import TIMEOUT_VARIABLE, timeout_of
 from kt_core.registry.specs import Accepted, ProbeResult, Rejected
 
-Item = tuple[Literal["operator", "kernel"], str, str]
-"""Sort, name and device of what is to be probed."""
+Item = tuple[Literal["operator", "kernel", "report"], str, str]
+"""Sort, name and device of what is to be probed; of a report, the plugin's name alone."""
 
 TARGET_SECONDS = 120.0
 """What importing a class may take at least: torch alone takes seconds."""
@@ -50,6 +50,8 @@ def ask(
     if targets and limit is not None:
         limit = max(limit, TARGET_SECONDS)
     what = "importing its class" if targets else "its probe"
+    if items and items[0][0] == "report":
+        what = "its report"
     answers: dict[int, ProbeResult] = {}
     while len(answers) < len(items):
         left = [number for number in range(len(items)) if number not in answers]
@@ -81,7 +83,8 @@ class _Child:
         self.code = 0
 
     def run(self) -> None:
-        command = [sys.executable, "-m", "kt_core.registry.probe_child", json.dumps(self.request)]
+        module = "kt_core.registry.probe_child"
+        command = [sys.executable, "-P", "-m", module, json.dumps(self.request)]
         # The parent's sys.path may have been changed; the child must find the same plugins.
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         process = subprocess.Popen(

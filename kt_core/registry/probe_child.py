@@ -1,7 +1,7 @@
 """Run probes in this process for another one: ``python -m kt_core.registry.probe_child REQUEST``.
 
-``REQUEST`` is JSON: ``plugins`` to load, ``items`` as ``[operator|kernel, name, device]`` and whether to
-import ``targets``. Each item is announced before and answered after, one line of JSON each, so that the
+``REQUEST`` is JSON: ``plugins`` to load, ``items`` as ``[operator|kernel|report, name, device]`` and whether
+to import ``targets``. Each item is announced before and answered after, one line of JSON each, so that the
 parent knows which one it was when this process dies.
 """
 
@@ -34,6 +34,11 @@ def main(argv: Sequence[str]) -> int:
 def _lines(registry: Registry, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for number, (sort, name, device) in enumerate(request["items"]):
         yield {"begin": number}
+        if sort == "report":
+            record = next((r for r in registry.plugins if r.name == name), None)
+            lines = registry.report(record) if record is not None else ()
+            yield {"done": number, "detail": "\n".join(lines)}
+            continue
         found: Any = registry.operator(name) if sort == "operator" else registry.kernel(name)
         if found is None:
             yield {"done": number, "reasons": ["its plugin registered nothing here"], "help": ""}

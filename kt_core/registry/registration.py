@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kt_core.registry.isolated import describe, isolated, place
+from kt_core.registry.isolated import PluginTimeoutError, describe, isolated, place
 from kt_core.registry.specs import (
     AliasSpec,
     ArchitectureSpec,
@@ -88,6 +88,8 @@ def collect(hooks: Any) -> Collected:
         if not caller.get_hookimpls():
             continue
         items, error = isolated(lambda caller=caller: _items(caller()))  # type: ignore[misc]
+        if isinstance(error, PluginTimeoutError):
+            raise error  # the time is up for all of them
         if error is not None:
             collected.faults.append(f"{hook}() raised {describe(error)}{place(error)}")
         elif isinstance(items, str):

@@ -20,6 +20,7 @@ from kt_core.registry.candidates import (
     refuse_namesakes,
 )
 from kt_core.registry.conflicts import settle
+from kt_core.registry.isolated import can_ask
 from kt_core.registry.known import DISTRIBUTION_OF_PACKAGE
 from kt_core.registry.loading import LoadedPlugin, load
 from kt_core.registry.records import Found, PluginRecord, RuleResource, State
@@ -56,7 +57,7 @@ class Registry:
         *,
         isolate: bool = False,
     ) -> None:
-        self._isolate = isolate
+        self._isolate = isolate and can_ask()
         kept, duplicates = settle(plugins)
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
         self._hooks = {plugin.record.name: plugin.hooks for plugin in kept}
@@ -268,6 +269,26 @@ class Registry:
         from kt_core.registry.targets import load_target
 
         return load_target(spec, self._record_of(spec))
+
+    def report_each(self, records: Sequence[PluginRecord]) -> list[tuple[str, ...]]:
+        """Return what :meth:`report` does for each, asked in another process where that is possible."""
+        from kt_core.registry.isolation import ask
+
+        apart = [r for r in records if r.name in self._hooks and r.name != CORE_PLUGIN]
+        if not self._isolate:
+            return [self.report(record) for record in records]
+        names = [record.name for record in apart]
+        answers = ask(names, [("report", name, "") for name in names], self.environ)
+        found = {
+            name: (f"kt_report failed: {answer.reasons[0]}",)
+            if isinstance(answer, Rejected)
+            else tuple(answer.detail.splitlines())
+            for name, answer in zip(names, answers, strict=True)
+        }
+        return [
+            found[record.name] if record.name in found else self.report(record)
+            for record in records
+        ]
 
     def report(self, record: PluginRecord) -> tuple[str, ...]:
         """Return the lines a ready plugin has for ``kt doctor``."""

@@ -65,7 +65,7 @@ def architecture_faults(spec: ArchitectureSpec, package: str, distribution: str)
 
 def command_faults(spec: CommandSpec, package: str, distribution: str) -> Iterator[str]:
     """Yield what is wrong with a command of ``distribution`` with the import ``package``."""
-    from kt_core.cli.main import COMMANDS
+    from kt_core.cli.table import COMMANDS
 
     words = spec.name.split("-") if isinstance(spec.name, str) else [""]
     if not all(_is_word(word) for word in words):

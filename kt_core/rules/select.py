@@ -76,6 +76,8 @@ def select_rules(
 
 def available_rules(registry: Registry | None = None) -> tuple[RuleFile, ...]:
     """Return every rule file that came with kt or a plugin and names architectures."""
+    from kt_core.registry.isolated import isolated
+
     if registry is None:
         from kt_core.registry.registry import default_registry
 
@@ -83,7 +85,10 @@ def available_rules(registry: Registry | None = None) -> tuple[RuleFile, ...]:
     found = list(_shipped())
     for resource in registry.rule_files():
         plugin = next((p for p in registry.plugins if p.name == resource.plugin), None)
-        file = resources.files(resource.package).joinpath(resource.path)
+        # The package is a plugin's: importing it may fail, which is that plugin's loss alone.
+        file, _ = isolated(lambda r=resource: resources.files(r.package).joinpath(r.path))  # type: ignore[misc]
+        if file is None:
+            continue
         distribution = plugin.distribution if plugin is not None else resource.plugin
         found += _read(file, str(resource), distribution)
     return tuple(found)

@@ -42,6 +42,8 @@ _WORDS = {
     "cuda": {"how": "in CUDA", "build": [], "needs": [], "device": "cuda"},
     "triton": {"how": "in Triton", "build": [], "needs": ["triton>=3"], "device": "cuda"},
 }
+# One wheel for every Python: the compiled part is bound by the stable ABI, or by ctypes.
+_LIMITED = "\n[tool.meson-python]\nlimited-api = true\n"
 _BUILD = ("meson-python>=0.17", "meson>=1.5")
 
 # What the README says of each file, where it is there.
@@ -185,7 +187,7 @@ def _words(choice: Choice, package: str, paths: list[str]) -> dict[str, str]:
         "BUILD_REQUIRES": _quoted(build),
         "REQUIRES": _quoted([f"kt-core{extra}>=0.1,<0.2", *how["needs"]]),
         "DEVELOP": " ".join(f'"{item}"' for item in (*build, "ninja")),
-        "TOOLS": "\n[tool.meson-python]\nlimited-api = true\n" if choice.native == "c" else "",
+        "TOOLS": _LIMITED if choice.native in ("c", "cuda") else "",
         "SOURCES": "\n".join(f"  '{path}'," for path in shipped),
         "FILES": "\n".join(_table(package, paths)),
     }

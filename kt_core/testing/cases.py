@@ -47,7 +47,7 @@ def run_all(cases: Iterable[Case]) -> None:
             case.run()
         except (KeyboardInterrupt, pytest.skip.Exception):
             raise
-        except Exception as error:  # noqa: BLE001 - an author wants to see all of them at once
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all of them at once
             failures.append(f"  {case.name}: {_say(error)}")
     if failures:
         head = f"{subject} fails {len(failures)} of {count} cases of its contract:"
@@ -77,7 +77,7 @@ def skip_unless_accepted(spec: OperatorSpec | KernelSpec, device: str, registry:
     pytest.skip(reason)
 
 
-def _say(error: Exception) -> str:
+def _say(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, AssertionError) and text:
         return text

@@ -32,7 +32,8 @@ from kt_core.testing.cases import Case, relative_error
 from kt_core.testing.inputs import DTYPES, ROUNDING
 from kt_core.testing.oracle import experts_oracle
 from kt_core.testing.packed import random_packed
-from kt_core.weights import DEQUANTIZABLE, LAYOUTS, QuantType
+from kt_core.testing.phases import experts_phases, linear_phases
+from kt_core.weights import DEQUANTIZABLE, LAYOUTS, PackedTensor, QuantType
 
 __all__ = ["Case", "kernel_cases", "relative_error"]
 
@@ -57,7 +58,7 @@ def kernel_cases(
     if found is None:
         raise LookupError(registry.unknown(name, "kernel").render())
     spec = found.spec
-    suites: dict[str, type[_Suite]] = {LINEAR: _Linear, EXPERTS: _Experts}
+    suites: dict[str, type[_Suite]] = {LINEAR: LinearSuite, EXPERTS: ExpertsSuite}
     if spec.kind not in suites:
         raise LookupError(f"there is no contract for kernels of the kind {spec.kind!r}")
     types = [QuantType(t) for t in formats] if formats else _accepted(spec)
@@ -94,8 +95,15 @@ class _Suite:
     def context(self, dtype: torch.dtype) -> KernelContext:
         return KernelContext("contract", dtype, self.device, self.options)
 
-    def near(self, actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
-        limit = self.tolerance + ROUNDING[dtype]
+    def near(
+        self,
+        actual: torch.Tensor,
+        expected: torch.Tensor,
+        dtype: torch.dtype,
+        times: int = 1,
+    ) -> None:
+        assert actual.shape == expected.shape, f"{list(actual.shape)}, not {list(expected.shape)}"
+        limit = times * (self.tolerance + ROUNDING[dtype])
         error = relative_error(actual, expected)
         assert error <= limit, f"relative error {error:.2e} above {limit:.2e}"
 
@@ -104,7 +112,9 @@ class _Suite:
         return torch.randn(*shape, generator=generator).to(self.device, dtype)
 
 
-class _Linear(_Suite):
+class LinearSuite(_Suite):
+    """What a kernel of ``kt_core.Linear`` must satisfy."""
+
     def cases(self) -> Iterator[tuple[str, Callable[[], None]]]:
         for stored in self.types:
             yield f"format-{stored}", partial(self.agrees, stored, 3, torch.float32)
@@ -125,15 +135,21 @@ class _Linear(_Suite):
         yield "non-finite-row", self.non_finite_row
         yield "deterministic", self.deterministic
         yield "resident-bytes", self.resident_bytes
+        yield from linear_phases(self)
 
     def build(
         self, type: QuantType, rows: int, dtype: torch.dtype, bias: torch.Tensor | None = None
     ) -> tuple[LinearKernel, torch.Tensor]:
+        packed, weight = self.weight(type, rows)
+        kernel: LinearKernel = self.target(LinearShape(weight.shape[1], rows), self.context(dtype))
+        kernel.load(packed, bias)
+        return kernel, weight
+
+    def weight(self, type: QuantType, rows: int) -> tuple[PackedTensor, torch.Tensor]:
+        """A stored matrix of ``rows`` and two blocks' columns, and its float32 values."""
         columns = 2 * max(32, LAYOUTS[type].block_size)
-        weight = random_packed(type, (rows, columns), seed=rows)
-        kernel: LinearKernel = self.target(LinearShape(columns, rows), self.context(dtype))
-        kernel.load(weight, bias)
-        return kernel, torch.from_numpy(weight.dequantize().copy()).to(self.device)
+        packed = random_packed(type, (rows, columns), seed=rows)
+        return packed, torch.from_numpy(packed.dequantize().copy()).to(self.device)
 
     def agrees(self, type: QuantType, tokens: int, dtype: torch.dtype, rows: int = 48) -> None:
         kernel, weight = self.build(type, rows, dtype)
@@ -201,7 +217,9 @@ class _Oracle:
         return experts_oracle(x, index, weights, self.weights)
 
 
-class _Experts(_Suite):
+class ExpertsSuite(_Suite):
+    """What a kernel of ``kt_core.Experts`` must satisfy."""
+
     shape = ExpertsShape(num_experts=5, hidden_size=512, intermediate_size=256, top_k=2)
 
     def cases(self) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -221,22 +239,33 @@ class _Experts(_Suite):
         yield "non-finite-row", self.non_finite_row
         yield "zero-row", self.zero_row
         yield "input-untouched", self.input_untouched
+        yield from experts_phases(self)
 
     def build(
         self, dtype: torch.dtype, gate: QuantType | None = None, down: QuantType | None = None
     ) -> tuple[ExpertsKernel, _Oracle]:
+        weights = self.weights(gate, down)
+        kernel: ExpertsKernel = self.target(self.shape, Activation(), self.context(dtype))
+        kernel.load(weights)
+        return kernel, _Oracle(weights)
+
+    def weights(
+        self, gate: QuantType | None = None, down: QuantType | None = None
+    ) -> ExpertsWeights:
+        """Random weights of all experts, ``down`` perhaps of another stored type."""
         gate = gate or self.types[0]
         shape = self.shape
         inner = (shape.num_experts, shape.intermediate_size, shape.hidden_size)
         outer = (shape.num_experts, shape.hidden_size, shape.intermediate_size)
-        weights = ExpertsWeights(
+        return ExpertsWeights(
             random_packed(gate, inner, 1, 0.05).unstack(),
             random_packed(gate, inner, 2, 0.05).unstack(),
             random_packed(down or gate, outer, 3, 0.05).unstack(),
         )
-        kernel: ExpertsKernel = self.target(shape, Activation(), self.context(dtype))
-        kernel.load(weights)
-        return kernel, _Oracle(weights)
+
+    def oracle(self, weights: ExpertsWeights, *inputs: torch.Tensor) -> torch.Tensor:
+        """What the layer must compute, by plain loops."""
+        return _Oracle(weights).forward(*inputs)
 
     def inputs(
         self, tokens: int, dtype: torch.dtype = torch.float32

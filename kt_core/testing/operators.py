@@ -26,6 +26,7 @@ from kt_core.plan.resolve import DEFAULT_KERNELS
 from kt_core.registry.registry import Found, Registry, default_registry
 from kt_core.registry.specs import OperatorSpec
 from kt_core.testing.cases import Case, relative_error, require
+from kt_core.testing.graphs import captured
 from kt_core.testing.inputs import DTYPES, ROUNDING, TOKENS, hidden_states
 from kt_core.weights import PackedTensor, QuantType
 
@@ -243,21 +244,6 @@ class _Harness:
         module, dtype = self.build(torch.bfloat16), torch.bfloat16
         arguments = _moved(self.inputs(1, dtype), self.device)
         captured(lambda: _first(_call(module, arguments)))
-
-
-def captured(call: Callable[[], torch.Tensor]) -> None:
-    """Run ``call`` eagerly and as a captured CUDA graph; both must give the same."""
-    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            expected = call().clone()
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        actual = call()
-    graph.replay()
-    torch.cuda.synchronize()
-    require(torch.equal(actual, expected), "a replayed CUDA graph differs from an eager call")
 
 
 class _OwnWeights(ModuleWeights):

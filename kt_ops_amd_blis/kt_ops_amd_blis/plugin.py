@@ -9,6 +9,7 @@ from kt_core.registry.specs import (
     EXPERTS,
     LINEAR,
     Accepted,
+    CommandSpec,
     KernelSpec,
     OperatorSpec,
     ProbeEnv,
@@ -80,6 +81,12 @@ def leftover_setting(env: ProbeEnv) -> str:
 def kt_register_kernels() -> Iterable[KernelSpec]:
     """Return this distribution's kernels."""
     return KERNELS
+
+
+@hookimpl
+def kt_register_commands() -> Iterable[CommandSpec]:
+    """Return ``kt blis-selftest``."""
+    return (CommandSpec("blis-selftest", "kt_ops_amd_blis.command", "check BLIS on this machine"),)
 
 
 @hookimpl

@@ -1,4 +1,6 @@
-"""``kt-blis-selftest``: does this BLIS compute int8 products correctly here, and how fast.
+"""``kt blis-selftest``: does this BLIS compute int8 products correctly here, and how fast.
+
+The same as the program ``kt-blis-selftest``.
 
 Exit 0: everything equals the reference. 1: something does not. 3: it cannot run, with the reason.
 """
@@ -44,11 +46,20 @@ def main(arguments: list[str] | None = None) -> int:
         prog="kt-blis-selftest",
         description="Check AMD BLIS LPGEMM on this machine against integer arithmetic.",
     )
+    add_arguments(parser)
+    return report_on(parser.parse_args(arguments))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the check."""
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument(
         "--seconds", type=float, default=0.1, help="how long to time each size (default: 0.1)"
     )
-    args = parser.parse_args(arguments)
+
+
+def report_on(args: argparse.Namespace) -> int:
+    """Run the checks, print the report and return the exit code."""
     try:
         report = run(args.seconds)
     except KernelError as error:

@@ -72,3 +72,14 @@ def test_without_vnni_it_says_why():
     done = run(KT_CPU_FLAGS_MASK="avx512_vnni")
     assert done.returncode == 3
     assert "KT533" in done.stderr
+
+
+def test_it_is_a_command_of_kt_as_well():
+    command = [sys.executable, "-m", "kt_core.cli", "blis-selftest"]
+    environ = os.environ | {"KT_BLIS_LIBRARY": "/nowhere/libblis.so"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=300)
+    assert done.returncode == 3
+    assert "KT531" in done.stderr
+    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=300)
+    assert helped.returncode == 0
+    assert "--seconds" in helped.stdout

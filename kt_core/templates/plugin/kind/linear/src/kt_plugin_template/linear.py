@@ -16,6 +16,8 @@ from kt_plugin_template.products import Matrix
 class Linear(LinearKernel):
     """Computes in float32, whatever the activations' dtype, and rounds once at the end."""
 
+    graph_safe = True  # nothing waits for a value: on a GPU a captured step may hold it
+
     @classmethod
     def resident_bytes(
         cls, shape: Any, weights: Sequence[TensorInfo], context: KernelContext

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def multiply(
-    x: Any,
-    quants: Any,
-    scales: Any,
-    y: Any,
-    n: Any,
-    out: Any,
-    width: Any,
+    x,
+    quants,
+    scales,
+    y,
+    n,
+    out,
+    width,
     rows: tl.constexpr,
     columns: tl.constexpr,
     values: tl.constexpr,
-) -> None:
-    """One tile of ``y``: blocks of weights are dequantised as they are read."""
+):
+    """Compute one tile of ``y``: blocks of weights are dequantised as they are read."""
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     inside, below = row[:, None] < n, column < out

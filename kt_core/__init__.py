@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from kt_core.plan.build import make_plan
     from kt_core.plan.model import Plan
     from kt_core.registry.hookspecs import hookimpl
-    from kt_core.registry.specs import Accepted, KernelSpec, OperatorSpec, ProbeEnv, Rejected
+    from kt_core.registry.specs import (
+        Accepted,
+        AliasSpec,
+        ArchitectureSpec,
+        CommandSpec,
+        KernelSpec,
+        OperatorSpec,
+        ProbeEnv,
+        Rejected,
+    )
     from kt_core.runtime.generate import prefill_and_generate, stream
     from kt_core.runtime.inject import optimize_and_load_gguf
     from kt_core.runtime.load import load
@@ -21,6 +30,9 @@ if TYPE_CHECKING:
 # free of torch, transformers and numpy.
 _EXPORTS = {
     "Accepted": "kt_core.registry.specs",
+    "AliasSpec": "kt_core.registry.specs",
+    "ArchitectureSpec": "kt_core.registry.specs",
+    "CommandSpec": "kt_core.registry.specs",
     "KernelSpec": "kt_core.registry.specs",
     "KtError": "kt_core.errors",
     "OperatorSpec": "kt_core.registry.specs",
@@ -37,6 +49,9 @@ _EXPORTS = {
 
 __all__ = [
     "Accepted",
+    "AliasSpec",
+    "ArchitectureSpec",
+    "CommandSpec",
     "KernelSpec",
     "KtError",
     "OperatorSpec",

@@ -142,23 +142,23 @@ def _kernels(registry: Registry) -> list[dict[str, Any]]:
     from kt_core.registry.specs import Accepted
 
     rows = []
-    for found in registry.kernels():
-        for device in found.spec.devices:
-            result = registry.probe(found.spec, device)
-            accepted = isinstance(result, Accepted)
-            if not accepted and device not in USUAL_DEVICES:
-                continue
-            rows.append(
-                {
-                    "name": found.spec.name,
-                    "kind": found.spec.kind,
-                    "device": device,
-                    "accepted": accepted,
-                    "detail": result.detail if isinstance(result, Accepted) else "",
-                    "reasons": [] if isinstance(result, Accepted) else list(result.reasons),
-                    "help": "" if isinstance(result, Accepted) else result.help,
-                }
-            )
+    pairs = [(found, device) for found in registry.kernels() for device in found.spec.devices]
+    results = registry.probe_each([(found.spec, device) for found, device in pairs])
+    for (found, device), result in zip(pairs, results, strict=True):
+        accepted = isinstance(result, Accepted)
+        if not accepted and device not in USUAL_DEVICES:
+            continue
+        rows.append(
+            {
+                "name": found.spec.name,
+                "kind": found.spec.kind,
+                "device": device,
+                "accepted": accepted,
+                "detail": result.detail if isinstance(result, Accepted) else "",
+                "reasons": [] if isinstance(result, Accepted) else list(result.reasons),
+                "help": "" if isinstance(result, Accepted) else result.help,
+            }
+        )
     return rows
 
 

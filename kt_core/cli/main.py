@@ -120,15 +120,30 @@ def _dispatch(argv: list[str]) -> int:
     if not command:
         write(top.format_help().rstrip(), sys.stderr)
         return exit_codes.USAGE
+    verbosity = parsed.verbose - parsed.quiet
     if command[0] not in COMMANDS:
-        raise _unknown_command(command[0])
-    return _run(command[0], rest, prog=f"kt {command[0]}", verbosity=parsed.verbose - parsed.quiet)
+        from kt_core.cli.plugin_commands import run_plugin_command
+
+        return run_plugin_command(command[0], rest, verbosity)
+    return _run(command[0], rest, prog=f"kt {command[0]}", verbosity=verbosity)
 
 
 def _run(name: str, argv: list[str], *, prog: str, verbosity: int = 0) -> int:
     command = COMMANDS[name]
+    return run_module(importlib.import_module, command, argv, prog=prog, verbosity=verbosity)
+
+
+def run_module(
+    load: Callable[[str], Any],
+    command: Command,
+    argv: list[str],
+    *,
+    prog: str,
+    verbosity: int = 0,
+) -> int:
+    """Import a command's module with ``load``, parse ``argv`` and run it."""
     try:
-        module: Any = importlib.import_module(command.module)
+        module: Any = load(command.module)
         description = (module.__doc__ or command.summary).strip()
         parser = Parser(prog=prog, description=description, conflict_handler="resolve")
         _add_verbosity(parser, "_own_")
@@ -155,7 +170,9 @@ def _top_parser() -> Parser:
         prog="kt",
         usage="kt [-v | -q] COMMAND …",
         description="Run large language models with operators chosen by a rule file.",
-        epilog="commands:\n" + "\n".join(lines) + "\n\nkt COMMAND --help tells more about one.",
+        epilog="commands:\n"
+        + "\n".join(lines)
+        + "\n\nPlugins may add more: kt plugins lists them. kt COMMAND --help tells more about one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
@@ -192,14 +209,15 @@ def _set_up_logging(verbosity: int) -> None:
     logger.propagate = False
 
 
-def _unknown_command(word: str) -> UsageError:
+def unknown_command(word: str, more: Sequence[str] = ()) -> UsageError:
+    """Return the error for a word that is neither a command of kt's nor one ``more`` of plugins."""
     from kt_core.rules.suggest import did_you_mean
 
-    near = did_you_mean(word, COMMANDS)
+    near = did_you_mean(word, (*COMMANDS, *more))
     return UsageError.of(
         "KT701",
         f'"{word}" is not a command of kt',
-        facts=[f"commands: {', '.join(COMMANDS)}"],
+        facts=[f"commands: {', '.join((*COMMANDS, *more))}"],
         help=f"did you mean kt {near}?" if near else "kt --help",
     )
 

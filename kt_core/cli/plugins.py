@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kt_core.cli import exit_codes
 from kt_core.cli.output import table, write, write_json
 
 if TYPE_CHECKING:
+    from kt_core.cli.plugin_probes import Answers
     from kt_core.registry.records import PluginRecord
     from kt_core.registry.specs import KernelSpec, OperatorSpec
 
@@ -22,21 +23,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="ask every probe and import every class, in a process of their own",
+    )
+    parser.add_argument(
         "--no-load", action="store_true", help="read metadata only, without importing any plugin"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the plugins; exit 3 if one of those shown cannot be used."""
+    """List the plugins; exit 3 if one of those shown cannot be used, or brings what cannot."""
     records = _chosen(_unloaded() if args.no_load else _loaded(), args.name)
+    answers = _probed(records) if args.probe and not args.no_load else {}
     if args.format == "json":
-        write_json([as_json(record) for record in records])
-    elif args.name:
-        write("\n\n".join(_in_full(record) for record in records))
+        write_json([as_json(record) | probes_as_json(record, answers) for record in records])
+    elif args.name or getattr(args, "_own_verbose", 0):
+        write("\n\n".join(_in_full(record, answers) for record in records))
     else:
-        write(_overview(records))
-    problems = (record.problem() for record in records)
-    return exit_codes.exit_code(problem for problem in problems if problem is not None)
+        write(_overview(records, answers))
+    found = (record.problem() for record in records)
+    problems = [problem for problem in found if problem is not None]
+    problems += [answer.problem for found in answers.values() for answer in found if answer.problem]
+    return exit_codes.exit_code(problems)
+
+
+def _probed(records: Sequence[PluginRecord]) -> Answers:
+    from kt_core.cli.plugin_probes import probe_all
+    from kt_core.registry.registry import default_registry
+
+    return probe_all(default_registry(), records)
 
 
 def _loaded() -> Sequence[PluginRecord]:
@@ -78,7 +94,7 @@ def _chosen(records: Sequence[PluginRecord], names: Sequence[str]) -> Sequence[P
     return chosen if names else records
 
 
-def _overview(records: Sequence[PluginRecord]) -> str:
+def _overview(records: Sequence[PluginRecord], answers: Answers) -> str:
     heads = table([(r.name, r.label, str(r.state)) for r in records]).splitlines()
     blocks = []
     for head, record in zip(heads, records, strict=True):
@@ -86,10 +102,24 @@ def _overview(records: Sequence[PluginRecord]) -> str:
         for word, specs in (("operators", record.operators), ("kernels", record.kernels)):
             if specs:
                 blocks.append(f"  {word + ':':<10} {', '.join(spec.name for spec in specs)}")
-        if record.rules:
-            blocks.append(f"  {'rules:':<10} {', '.join(str(rule) for rule in record.rules)}")
+        for word, names in _more(record):
+            blocks.append(f"  {word + ':':<10} {', '.join(names)}")
+        for answer in answers.get(record.name, ()):
+            blocks += answer.lines()
         blocks += [f"  note: {note}" for note in record.notes]
     return "\n".join(blocks)
+
+
+def _more(record: PluginRecord) -> Iterator[tuple[str, list[str]]]:
+    """Yield what else a plugin brings: a word for it, and the names."""
+    if record.rules:
+        yield "rules", [str(rule) for rule in record.rules]
+    if record.aliases:
+        yield "aliases", [f"{alias.name} ({alias.stands_for})" for alias in record.aliases]
+    if record.architectures:
+        yield "models", [f"{spec.gguf} ({spec.name})" for spec in record.architectures]
+    if record.commands:
+        yield "commands", [f"kt {spec.name}" for spec in record.commands]
 
 
 def _reason(record: PluginRecord) -> list[str]:
@@ -99,7 +129,7 @@ def _reason(record: PluginRecord) -> list[str]:
     return [*lines, f"  help: {record.help}"] if record.help else lines
 
 
-def _in_full(record: PluginRecord) -> str:
+def _in_full(record: PluginRecord, answers: Answers) -> str:
     lines = [f"{record.name}: {record.state}", f"  distribution: {record.label}"]
     lines += [f"  module: {record.module}"] if record.module else []
     lines += [f"  found in: {record.location}"] if record.location else []
@@ -116,7 +146,10 @@ def _in_full(record: PluginRecord) -> str:
             devices=", ".join(kernel.devices),
             weights=", ".join(kernel.weight_formats).replace("*", "all that can be dequantised"),
         )
-    lines += [f"  rule file {rule}" for rule in record.rules]
+    for word, names in _more(record):
+        lines += [f"  {word}: {name}" for name in names]
+    for answer in answers.get(record.name, ()):
+        lines += answer.lines()
     lines += [f"  note: {note}" for note in record.notes]
     return "\n".join(lines)
 
@@ -162,4 +195,14 @@ def as_json(record: PluginRecord) -> dict[str, Any]:
             for spec in record.kernels
         ],
         "rules": [str(rule) for rule in record.rules],
+        "aliases": [vars(alias) for alias in record.aliases],
+        "architectures": [vars(spec) for spec in record.architectures],
+        "commands": [vars(spec) for spec in record.commands],
     }
+
+
+def probes_as_json(record: PluginRecord, answers: Answers) -> dict[str, Any]:
+    """Return what the probes of a plugin said, if they were asked."""
+    if not answers:
+        return {}
+    return {"probes": [answer.as_json() for answer in answers.get(record.name, ())]}

@@ -14,6 +14,15 @@ CODES = (
         "  help: pip install --force-reinstall kt-core",
     ),
     Code(
+        "KT223",
+        "A command of a plugin failed",
+        "Plugins may add commands to kt. This one could not be imported, or failed in a way that its "
+        "authors did not foresee. It is a fault in the plugin named, not in kt; update the plugin, and "
+        "report it to its authors with what KT_DEBUG=1 shows.",
+        "KT223 kt tune, a command of kt-toy 1.0, failed: ZeroDivisionError: division by zero\n"
+        "  help: pip install --upgrade kt-toy; KT_DEBUG=1 shows where it failed",
+    ),
+    Code(
         "KT590",
         "An operator or kernel returned something of the wrong shape",
         "What a plugin puts into the model must return what the module in its place returned: the "

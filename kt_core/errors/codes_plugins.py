@@ -62,7 +62,7 @@ CODES = (
         "machine or on the device named: an instruction set, a library or a GPU is missing. "
         "Each reason is shown on a line of its own. Do what the help line says, or name another"
         " kernel or device; kt doctor shows the probes of all kernels.",
-        "rules/deepseek_v3/amd.yaml:13:12: KT214 kt-ops-amd-blis cannot run here: "
+        "rules/deepseek_v3/amd.yaml:13:12: KT214 kt-ops-amd-blis 0.1.0 cannot run here: "
         '"kt_ops_amd_blis.moe_int8" on cpu\n'
         "  rejected: /opt/blis/lib/libblis.so.4 has no aocl_gemm_s8s8s32os32\n"
         "  help: point KT_BLIS_LIBRARY at a BLIS built with the aocl_gemm add-on",

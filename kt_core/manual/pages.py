@@ -27,7 +27,7 @@ NAVIGATION: Mapping[str, tuple[str, ...]] = {
         "performance",
         "troubleshooting",
     ),
-    "Extending kt": ("plugin-tutorial", "architecture", "contributing"),
+    "Extending kt": ("plugin-tutorial", "plugin-api", "architecture", "contributing"),
     "Reference": ("rule-reference", "operators", "commands", "errors", "environment"),
     "Distributions": ("kt-ops-cpu", "kt-ops-cuda", "kt-ops-amd-blis", "measurements", "changelog"),
 }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kt_core.errors import PlanError, WeightsError
 from kt_core.models.binding import Binding, ExpertsBinding
 from kt_core.models.metadata import Metadata
 from kt_core.models.names import Spellings, block_of, stored_names
 from kt_core.weights import TensorInfo
+
+if TYPE_CHECKING:
+    from kt_core.registry.registry import Registry
 
 Present = Mapping[str, TensorInfo]
 """The tensors of a file by name."""
@@ -190,11 +193,17 @@ def num_experts(config: Any) -> int:
     return 0
 
 
-def family_for_gguf(metadata: Mapping[str, Any], tensors: Present, path: str) -> Family:
-    """Find the adapter for a file.
+def family_for_gguf(
+    metadata: Mapping[str, Any],
+    tensors: Present,
+    path: str,
+    registry: Registry | None = None,
+) -> Family:
+    """Find the adapter for a file: one of kt's own, else a plugin's of ``registry``.
 
     Raises:
         WeightsError: KT460 for a file without an architecture, KT463 for one kt has no adapter for.
+        PluginError: KT216 if a plugin's adapter cannot be loaded.
     """
     from kt_core.models.families import FAMILIES, WITHOUT_MODEL
 
@@ -208,6 +217,12 @@ def family_for_gguf(metadata: Mapping[str, Any], tensors: Present, path: str) ->
     for family in FAMILIES:
         if family.gguf == name and family.serves(Metadata(metadata, name, path), tensors):
             return family
+    brought = _registry(registry).architectures()
+    for spec in brought:
+        if spec.gguf == name:
+            family = _registry(registry).load_target(spec)()
+            if family.serves(Metadata(metadata, name, path), tensors):
+                return family  # type: ignore[no-any-return]
     if name in WITHOUT_MODEL:
         raise WeightsError.of(
             "KT467",
@@ -215,7 +230,7 @@ def family_for_gguf(metadata: Mapping[str, Any], tensors: Present, path: str) ->
             facts=[WITHOUT_MODEL[name]],
             help="ask for the model in transformers; kt builds every model from its classes",
         )
-    known = sorted({family.gguf for family in FAMILIES})
+    known = sorted({*(family.gguf for family in FAMILIES), *(spec.gguf for spec in brought)})
     raise WeightsError.of(
         "KT463",
         f'{path} holds a model of the architecture "{name}", which kt does not know',
@@ -224,11 +239,12 @@ def family_for_gguf(metadata: Mapping[str, Any], tensors: Present, path: str) ->
     )
 
 
-def family_for_config(config: Any) -> Family:
-    """Find the adapter for a transformers config.
+def family_for_config(config: Any, registry: Registry | None = None) -> Family:
+    """Find the adapter for a transformers config: one of kt's own, else a plugin's of ``registry``.
 
     Raises:
         PlanError: KT301 for an architecture kt has no adapter for.
+        PluginError: KT216 if a plugin's adapter cannot be loaded.
     """
     from kt_core.models.families import FAMILIES
 
@@ -239,9 +255,18 @@ def family_for_config(config: Any) -> Family:
     for family in FAMILIES:
         if config.model_type in (family.model_type, *family.other_model_types):
             return family
+    for spec in _registry(registry).architectures():
+        if wanted & set(spec.architectures) or config.model_type in spec.model_types:
+            return _registry(registry).load_target(spec)()  # type: ignore[no-any-return]
     raise PlanError.of(
         "KT301",
         f'kt does not know the architecture "{", ".join(wanted) or config.model_type}"',
         facts=[f"known: {', '.join(sorted(a for f in FAMILIES for a in f.architectures))}"],
         help="CONTRIBUTING.md says how to add an architecture",
     )
+
+
+def _registry(registry: Registry | None) -> Registry:
+    from kt_core.registry.registry import default_registry
+
+    return registry or default_registry()

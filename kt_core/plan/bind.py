@@ -16,6 +16,7 @@ from kt_core.models.family import Family, family_for_config, family_for_gguf
 from kt_core.models.hf import tied_parameters
 from kt_core.models.transforms import TRANSFORMS, result_type
 from kt_core.plan.skeleton import ModuleInfo, ParameterInfo
+from kt_core.registry.registry import Registry
 from kt_core.registry.specs import EXPERTS
 from kt_core.weights import TensorInfo, WeightSource
 from kt_core.weights.tensor import packed_shape
@@ -39,13 +40,15 @@ class Bound:
 class ModuleBinder:
     """Binds modules of ``model`` to ``source``; without a source only ties are known."""
 
-    def __init__(self, model: nn.Module, source: WeightSource | None) -> None:
+    def __init__(
+        self, model: nn.Module, source: WeightSource | None, registry: Registry | None = None
+    ) -> None:
         config: Any = model.config
         self._tied = tied_parameters(model)
         self._file: tuple[WeightSource, Binder] | None = None
         self._ignores: Callable[[str], bool] = lambda name: False
         if source is not None:
-            family = _family(config, source)
+            family = _family(config, source, registry)
             self._file = (source, make_binder(source, family, config))
             self._ignores = lambda name: family.ignores(name, config.num_hidden_layers)
 
@@ -128,12 +131,12 @@ class ModuleBinder:
         return Bound((), experts, infos + small, presented=infos)
 
 
-def _family(config: Any, source: WeightSource) -> Family:
+def _family(config: Any, source: WeightSource, registry: Registry | None) -> Family:
     """The adapter of the file where it names its architecture, else the configuration's."""
-    by_config = family_for_config(config)
+    by_config = family_for_config(config, registry)
     if source.format != "gguf":
         return by_config
-    by_file = family_for_gguf(source.metadata, source.tensors, source.path)
+    by_file = family_for_gguf(source.metadata, source.tensors, source.path, registry)
     if by_file.model_type != by_config.model_type:
         raise PlanError.of(
             "KT304",

@@ -79,7 +79,7 @@ class _Builder:
         self.dtype = dtype
         self.resolver = Resolver(registry, devices, default_device)
         self.problems: list[Problem] = []
-        self.binder = ModuleBinder(model, source)
+        self.binder = ModuleBinder(model, source, registry)
         self.stack = Stack()
         reason = devices.missing(default_device)
         if reason is not None:

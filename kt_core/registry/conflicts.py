@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kt_core.registry.candidates import CORE_PLUGIN
 from kt_core.registry.loading import LoadedPlugin
-from kt_core.registry.records import PluginRecord, State
-from kt_core.registry.validation import names_of
+from kt_core.registry.records import BROUGHT, PluginRecord, State
+from kt_core.registry.validation import claims_of
 
 
 def settle(loaded: Sequence[LoadedPlugin]) -> tuple[list[LoadedPlugin], list[PluginRecord]]:
@@ -21,11 +22,10 @@ def settle(loaded: Sequence[LoadedPlugin]) -> tuple[list[LoadedPlugin], list[Plu
     """
     claims: dict[tuple[str, str], list[LoadedPlugin]] = defaultdict(list)
     for plugin in loaded:
-        record = plugin.record
-        for what, specs in (("operator", record.operators), ("kernel", record.kernels)):
-            for spec in specs:
-                for name in names_of(spec):
-                    claims[what, name].append(plugin)
+        for field in BROUGHT:
+            for spec in getattr(plugin.record, field):
+                for claim in claims_of(field, spec):
+                    claims[claim].append(plugin)
     losers: dict[str, list[str]] = defaultdict(list)
     for (what, name), owners in sorted(claims.items()):
         if len(owners) > 1:
@@ -56,6 +56,7 @@ def _losers(claim: str, name: str, owners: list[LoadedPlugin]) -> Iterator[tuple
 
 
 def _refuse(record: PluginRecord, reasons: list[str]) -> PluginRecord:
+    nothing: Any = dict.fromkeys(BROUGHT, ())
     return replace(
         record,
         state=State.DUPLICATE,
@@ -63,7 +64,5 @@ def _refuse(record: PluginRecord, reasons: list[str]) -> PluginRecord:
         reason=reasons[0],
         facts=tuple(reasons[1:]),
         help=f"pip uninstall {record.distribution}, or leave one of the two out with KT_PLUGINS",
-        operators=(),
-        kernels=(),
-        rules=(),
+        **nothing,
     )

@@ -11,7 +11,15 @@ from collections.abc import Iterable
 
 import pluggy
 
-from kt_core.registry.specs import KernelSpec, OperatorSpec, ProbeEnv, ProbeResult
+from kt_core.registry.specs import (
+    AliasSpec,
+    ArchitectureSpec,
+    CommandSpec,
+    KernelSpec,
+    OperatorSpec,
+    ProbeEnv,
+    ProbeResult,
+)
 
 PROJECT = "kt_core"
 ENTRY_POINT_GROUP = "kt_core.plugins"
@@ -35,6 +43,24 @@ def kt_register_kernels() -> Iterable[KernelSpec]:
 @hookspec
 def kt_register_rules() -> Iterable[str]:
     """Return rule files, as ``package:path/inside/it.yaml`` resource strings."""
+    return ()
+
+
+@hookspec
+def kt_register_aliases() -> Iterable[AliasSpec]:
+    """Return further names for operators and kernels, also for those of other distributions."""
+    return ()
+
+
+@hookspec
+def kt_register_architectures() -> Iterable[ArchitectureSpec]:
+    """Return the model families this plugin teaches kt to read."""
+    return ()
+
+
+@hookspec
+def kt_register_commands() -> Iterable[CommandSpec]:
+    """Return commands for ``kt``. They are looked up when a word is no command of kt's own."""
     return ()
 
 

@@ -6,34 +6,36 @@ and no plugin can see, wrap or break another one.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import itertools
+import os
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pluggy
 
 from kt_core import __version__
 from kt_core.registry import hookspecs
 from kt_core.registry.candidates import Candidate, canonical
-from kt_core.registry.records import PluginRecord, RuleResource, State
-from kt_core.registry.specs import PLUGIN_API, KernelSpec, OperatorSpec
-from kt_core.registry.validation import (
-    kernel_faults,
-    operator_faults,
-    rule_resource,
-    twice_in,
+from kt_core.registry.isolated import (
+    TIMEOUT_VARIABLE,
+    PluginTimeoutError,
+    describe,
+    isolated,
+    place,
+    time_limit,
+    timeout_of,
 )
+from kt_core.registry.records import PluginRecord, RuleResource, State
+from kt_core.registry.registration import RULES, SORTS, Collected, claimed, collect
+from kt_core.registry.specs import PLUGIN_API
+from kt_core.registry.tracing import trace_calls, trace_import, tracing
+from kt_core.registry.validation import rule_resource, twice_in
 
-T = TypeVar("T")
+__all__ = ["LoadedPlugin", "describe", "isolated", "load"]
 
-MAX_ITEMS = 10_000
-"""More than this from one hook is taken for an endless generator."""
 SLOW_SECONDS = 0.1
 HEAVY_MODULES = ("torch", "transformers", "numpy")
 
@@ -53,35 +55,17 @@ class LoadedPlugin:
     hooks: pluggy.HookRelay
 
 
-def isolated(call: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """Run plugin code. Return its result, or what it raised.
-
-    ``SystemExit`` and the like are caught as well: a plugin must not end the process. What it
-    prints goes to stderr, where it cannot spoil ``--format json``.
-    """
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            return call(), None
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:  # noqa: BLE001 - any failure of a plugin becomes its record
-        return None, error
-
-
-def describe(error: BaseException) -> str:
-    """Return type and message of an exception on one line."""
-    text, failure = isolated(lambda: " ".join(str(error).split()))
-    name = type(error).__name__
-    if failure is not None:
-        return name
-    return f"{name}: {text}" if text else name
-
-
-def load(candidate: Candidate) -> LoadedPlugin | PluginRecord:
+def load(
+    candidate: Candidate, environ: Mapping[str, str] | None = None
+) -> LoadedPlugin | PluginRecord:
     """Import ``candidate`` and call its registration hooks; a record says why it was refused."""
+    environ = os.environ if environ is None else environ
     before = {name for name in HEAVY_MODULES if name in sys.modules}
     start = time.perf_counter()
-    plugin, error = isolated(candidate.load)
+    plugin, error = isolated(lambda: _import(candidate, timeout_of(environ)))
+    traced = tracing(environ)
+    if traced:
+        trace_import(candidate, time.perf_counter() - start, error)
     if error is not None or plugin is None:
         return _import_failure(candidate, error)
     refusal = _api_refusal(candidate, plugin)
@@ -96,7 +80,11 @@ def load(candidate: Candidate) -> LoadedPlugin | PluginRecord:
             faults.append(describe(error))
     if faults:
         return _broken(candidate, faults)
-    collected = _collect(manager)
+    if traced:
+        trace_calls(manager, candidate)
+    collected, error = isolated(lambda: _collect(manager, timeout_of(environ)))
+    if error is not None or collected is None:
+        return _too_slow(candidate, "its registration hooks", error)
     notes = [*candidate.notes, *_unmarked(manager, plugin)]
     seconds = time.perf_counter() - start
     heavy = sorted({name for name in HEAVY_MODULES if name in sys.modules} - before)
@@ -108,106 +96,59 @@ def load(candidate: Candidate) -> LoadedPlugin | PluginRecord:
     return _examined(candidate, record, collected, manager)
 
 
-@dataclass
-class _Collected:
-    """Raw results of the registration hooks, and what was wrong with them."""
-
-    operators: list[Any]
-    kernels: list[Any]
-    rules: list[Any]
-    faults: list[str]
+def _import(candidate: Candidate, seconds: float) -> object:
+    with time_limit(seconds):
+        return candidate.load()
 
 
-def _collect(manager: pluggy.PluginManager) -> _Collected:
-    collected = _Collected([], [], [], [])
-    for hook, bucket in (
-        ("kt_register_operators", collected.operators),
-        ("kt_register_kernels", collected.kernels),
-        ("kt_register_rules", collected.rules),
-    ):
-        caller = getattr(manager.hook, hook)
-        if not caller.get_hookimpls():
-            continue
-        items, error = isolated(lambda caller=caller: _items(caller()))  # type: ignore[misc]
-        if error is not None:
-            collected.faults.append(f"{hook}() raised {describe(error)}{_place(error)}")
-        elif isinstance(items, str):
-            collected.faults.append(f"{hook}() returned {items}")
-        else:
-            bucket.extend(items or ())
-    return collected
-
-
-def _items(results: list[Any]) -> list[Any] | str:
-    """Flatten what a hook returned; a string says what it returned instead of an iterable."""
-    if not results:  # pluggy drops None
-        return "None instead of a list"
-    items: list[Any] = []
-    for result in results:
-        if isinstance(result, str | bytes | dict) or not isinstance(result, Iterable):
-            return f"{type(result).__name__} instead of a list"
-        items += itertools.islice(result, MAX_ITEMS + 1)
-        if len(items) > MAX_ITEMS:
-            return f"more than {MAX_ITEMS} items"
-    return items
+def _collect(manager: pluggy.PluginManager, seconds: float) -> Collected:
+    with time_limit(seconds):
+        return collect(manager.hook)
 
 
 def _examined(
     candidate: Candidate,
     record: PluginRecord,
-    collected: _Collected,
+    collected: Collected,
     manager: pluggy.PluginManager,
 ) -> LoadedPlugin | PluginRecord:
     """Check every spec; one fault refuses the plugin as a whole."""
-    faults = collected.faults
     package, owner = candidate.package, canonical(candidate.distribution)
-    operators = tuple(_typed(collected.operators, OperatorSpec, "kt_register_operators", faults))
-    kernels = tuple(_typed(collected.kernels, KernelSpec, "kt_register_kernels", faults))
-    for operator in operators:
+    brought: dict[str, Any] = {sort.field: collected.typed(sort) for sort in SORTS}
+    faults = collected.faults
+    for sort in SORTS:
         faults += [
-            f"operator {operator.name!r}: {fault}"
-            for fault in operator_faults(operator, package, owner)
-        ]
-    for kernel in kernels:
-        faults += [
-            f"kernel {kernel.name!r}: {fault}" for fault in kernel_faults(kernel, package, owner)
+            f"{sort.word} {spec.name!r}: {fault}"
+            for spec in brought[sort.field]
+            for fault in sort.faults(spec, package, owner)
         ]
     rules = []
-    for text in collected.rules:
+    for text in collected.items.get(RULES, ()):
         resource = rule_resource(text, package)
         if isinstance(resource, str):
             faults.append(resource)
         else:
             rules.append(RuleResource(candidate.name, *resource))
     if not faults:
-        faults += twice_in({"operators": operators, "kernels": kernels})
-    claims = frozenset(_claimed([*operators, *kernels]))
+        faults += twice_in(brought)
+    claims = frozenset(claimed(brought))
     if faults:
         return replace(_broken(candidate, faults), claims=claims, notes=record.notes)
-    record = replace(
-        record, operators=operators, kernels=kernels, rules=tuple(rules), claims=claims
-    )
+    record = replace(record, rules=tuple(rules), claims=claims, **brought)
     return LoadedPlugin(record, manager.hook)
 
 
-def _claimed(specs: list[Any]) -> Iterator[str]:
-    """Names in specs that may be malformed."""
-    for spec in specs:
-        aliases = spec.aliases if isinstance(spec.aliases, tuple | list) else ()
-        yield from (name for name in (spec.name, *aliases) if isinstance(name, str))
-
-
-def _typed(items: list[Any], kind: type[T], hook: str, faults: list[str]) -> Iterator[T]:
-    for item in items:
-        if isinstance(item, kind):
-            yield item
-        else:
-            what = (
-                item.__name__
-                if isinstance(item, type)
-                else f"a value of type {type(item).__name__}"
-            )
-            faults.append(f"{hook}() returned {what} where it must return {kind.__name__} objects")
+def _too_slow(candidate: Candidate, what: str, error: BaseException | None) -> PluginRecord:
+    """Return the record of a plugin that did not come to an end."""
+    reason = "failed" if error is None else describe(error).partition(": ")[2] or describe(error)
+    return candidate.refused(
+        State.BROKEN,
+        "KT211",
+        f"{what}: {reason}",
+        facts=(f"stopped{place(error)}",) if error is not None and place(error) else (),
+        help=f"pip install --upgrade {candidate.distribution}, or remove it; "
+        f"{TIMEOUT_VARIABLE}=60 gives it more time",
+    )
 
 
 def _import_failure(candidate: Candidate, error: BaseException | None) -> PluginRecord:
@@ -216,13 +157,15 @@ def _import_failure(candidate: Candidate, error: BaseException | None) -> Plugin
         return candidate.refused(
             State.BROKEN, "KT211", f"{candidate.module} is None, not a module", help=way_out
         )
+    if isinstance(error, PluginTimeoutError):
+        return _too_slow(candidate, f"importing {candidate.module}", error)
     import logging
 
     logging.getLogger(__name__).debug("importing %s", candidate.module, exc_info=error)
     facts: tuple[str, ...] = ()
-    place = _place(error)
-    if place:
-        facts += (f"raised{place}",)
+    where = place(error)
+    if where:
+        facts += (f"raised{where}",)
     missing = (getattr(error, "name", None) or "") if isinstance(error, ImportError) else ""
     if missing.partition(".")[0] == "kt_core":
         facts += (f"it was written for another kt-core; installed is {__version__}",)
@@ -234,15 +177,6 @@ def _import_failure(candidate: Candidate, error: BaseException | None) -> Plugin
         facts=facts,
         help=way_out,
     )
-
-
-def _place(error: BaseException) -> str:
-    """Return `` at file:line`` of the innermost frame, or of the text a SyntaxError is about."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" at {error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith("<frozen")]
-    return f" at {own[-1].filename}:{own[-1].lineno}" if len(own) > 1 else ""
 
 
 def _api_refusal(candidate: Candidate, plugin: object) -> PluginRecord | None:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kt_core.errors import Location, Problem, Severity
-from kt_core.registry.specs import KernelSpec, OperatorSpec
+from kt_core.registry.specs import (
+    AliasSpec,
+    ArchitectureSpec,
+    CommandSpec,
+    KernelSpec,
+    OperatorSpec,
+)
 
 Spec = OperatorSpec | KernelSpec
 S = TypeVar("S", OperatorSpec, KernelSpec, covariant=True)
@@ -36,14 +42,18 @@ class RuleResource:
         return f"{self.package}:{self.path}"
 
 
+BROUGHT = ("operators", "kernels", "rules", "aliases", "architectures", "commands")
+"""The fields of a record that hold what a plugin brings."""
+
+
 @dataclass(frozen=True)
 class PluginRecord:
     """One plugin, identified by the name of its entry point.
 
     ``code`` and ``reason`` are set when ``state`` is not ``ready``; ``facts`` are further lines
     about the cause and ``help`` is one line that says what to do. A refused plugin registers
-    nothing: ``operators``, ``kernels`` and ``rules`` are then empty, and ``claims`` holds the names
-    (aliases included) it asked for, as far as they became known. ``notes`` are remarks that refuse
+    nothing: ``operators``, ``kernels`` and all the others are then empty, and ``claims`` holds the
+    names (aliases included) it asked for, as far as they became known. ``notes`` are remarks that refuse
     nothing. ``location`` is the folder the distribution was found in and ``load_seconds`` the time
     its registration module took.
     """
@@ -61,6 +71,9 @@ class PluginRecord:
     operators: tuple[OperatorSpec, ...] = ()
     kernels: tuple[KernelSpec, ...] = ()
     rules: tuple[RuleResource, ...] = ()
+    aliases: tuple[AliasSpec, ...] = ()
+    architectures: tuple[ArchitectureSpec, ...] = ()
+    commands: tuple[CommandSpec, ...] = ()
     claims: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     location: str = ""

@@ -23,7 +23,15 @@ from kt_core.registry.conflicts import settle
 from kt_core.registry.known import DISTRIBUTION_OF_PACKAGE
 from kt_core.registry.loading import LoadedPlugin, load
 from kt_core.registry.records import Found, PluginRecord, RuleResource, State
-from kt_core.registry.specs import KernelSpec, OperatorSpec, ProbeResult, Rejected
+from kt_core.registry.specs import (
+    AliasSpec,
+    ArchitectureSpec,
+    CommandSpec,
+    KernelSpec,
+    OperatorSpec,
+    ProbeResult,
+    Rejected,
+)
 from kt_core.registry.validation import names_of
 
 CORE_MODULE = "kt_core.operators.plugin"
@@ -45,9 +53,12 @@ class Registry:
         plugins: Sequence[LoadedPlugin],
         refused: Sequence[PluginRecord] = (),
         environ: Mapping[str, str] | None = None,
+        *,
+        isolate: bool = False,
     ) -> None:
+        self._isolate = isolate
         kept, duplicates = settle(plugins)
-        self._environ = os.environ if environ is None else environ
+        self.environ: Mapping[str, str] = os.environ if environ is None else environ
         self._hooks = {plugin.record.name: plugin.hooks for plugin in kept}
         self._probed: dict[Hashable, ProbeResult] = {}
         records = [*(plugin.record for plugin in kept), *duplicates, *refused]
@@ -61,17 +72,27 @@ class Registry:
             for kernel in record.kernels:
                 found = Found(kernel, record)
                 self._kernels.update(dict.fromkeys(names_of(kernel), found))
+        self._add_aliases()
 
     @classmethod
-    def discover(cls, environ: Mapping[str, str] | None = None) -> Registry:
+    def discover(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        only: Sequence[str] | None = None,
+        isolate: bool = True,
+    ) -> Registry:
         """Load the core's plugin and every installed one that ``KT_PLUGINS`` does not leave out.
 
         A plugin that cannot be used becomes a record; only a ``KT_PLUGINS`` that names something
-        not installed raises (``PluginError`` KT218).
+        not installed raises (``PluginError`` KT218). ``only`` names the plugins to load instead of
+        the variable. With ``isolate`` the probes of plugins that are not kt's own run in a process of
+        their own.
         """
         environ = os.environ if environ is None else environ
-        candidates, refused = allow(*find_candidates(), environ.get(ALLOW_VARIABLE))
-        return cls._load([core_candidate(), *candidates], refused, environ)
+        setting = environ.get(ALLOW_VARIABLE) if only is None else ",".join(only)
+        candidates, refused = allow(*find_candidates(), setting)
+        return cls._load([core_candidate(), *candidates], refused, environ, isolate=isolate)
 
     @classmethod
     def of(cls, *plugins: object, environ: Mapping[str, str] | None = None) -> Registry:
@@ -85,17 +106,19 @@ class Registry:
         candidates: Sequence[Candidate],
         refused: Iterable[PluginRecord],
         environ: Mapping[str, str] | None,
+        *,
+        isolate: bool = False,
     ) -> Registry:
         loaded: list[LoadedPlugin] = []
         distinct, namesakes = refuse_namesakes(candidates)
         records = [*refused, *namesakes]
         for candidate in distinct:
-            result = load(candidate)
+            result = load(candidate, environ)
             if isinstance(result, LoadedPlugin):
                 loaded.append(result)
             else:
                 records.append(result)
-        return cls(loaded, records, environ)
+        return cls(loaded, records, environ, isolate=isolate)
 
     def operator(self, name: str) -> Found[OperatorSpec] | None:
         """Return the operator of this name or alias."""
@@ -135,6 +158,20 @@ class Registry:
         files = (resource for record in self.plugins for resource in record.rules)
         return tuple(sorted(files, key=str))
 
+    def aliases(self) -> tuple[AliasSpec, ...]:
+        """Return the names that plugins give to operators and kernels of whatever distribution."""
+        return tuple(alias for record in self.plugins for alias in record.aliases)
+
+    def architectures(self) -> tuple[ArchitectureSpec, ...]:
+        """Return the model families that plugins bring, sorted by name."""
+        found = (spec for record in self.plugins for spec in record.architectures)
+        return tuple(sorted(found, key=lambda spec: spec.name))
+
+    def commands(self) -> Mapping[str, tuple[CommandSpec, PluginRecord]]:
+        """Return the commands that plugins bring, by name."""
+        found = {spec.name: (spec, record) for record in self.plugins for spec in record.commands}
+        return dict(sorted(found.items()))
+
     def problems(self) -> tuple[Problem, ...]:
         """Return one problem per plugin that is installed and cannot be used."""
         found = (record.problem() for record in self.plugins if record.state is not State.DISABLED)
@@ -159,13 +196,54 @@ class Registry:
         Whatever its plugin's probe does wrong is a rejection. Only a spec that is not of this
         registry raises (``PluginError`` KT215).
         """
-        from kt_core.registry.probing import probe
+        return self.probe_each([(spec, device)], apart=not self._is_ours(spec))[0]
 
-        environ = dict(self._environ)
-        key = (type(spec), spec.name, device, frozenset(environ.items()))
-        if key not in self._probed:
-            self._probed[key] = probe(spec, device, self._hooks_of(spec), environ)
-        return self._probed[key]
+    def probe_each(
+        self, items: Sequence[tuple[Spec, str]], *, apart: bool = True
+    ) -> list[ProbeResult]:
+        """Return whether each ``(spec, device)`` can run, as :meth:`probe` does for one.
+
+        ``apart`` asks in another process, so that a probe that crashes or hangs does no harm. Only the
+        plugins of a registry that was discovered can be found there; the core's own never need it.
+        """
+        from kt_core.registry.probing import device_rejection, probe
+
+        environ = dict(self.environ)
+        keys = [
+            (type(spec), spec.name, device, frozenset(environ.items())) for spec, device in items
+        ]
+        away: dict[Hashable, tuple[Spec, str]] = {}
+        for key, (spec, device) in zip(keys, items, strict=True):
+            if key in self._probed:
+                continue
+            hooks = self._hooks_of(spec)
+            unfit = device_rejection(spec, device, environ)
+            if unfit is not None:
+                self._probed[key] = unfit
+            elif apart and self._isolate and self._record_of(spec).name != CORE_PLUGIN:
+                away[key] = (spec, device)
+            else:
+                self._probed[key] = probe(spec, device, hooks, environ)
+        if away:
+            results = self.ask_apart(list(away.values()))
+            self._probed.update(zip(away, results, strict=True))
+        return [self._probed[key] for key in keys]
+
+    def ask_apart(
+        self, items: Sequence[tuple[Spec, str]], *, targets: bool = False
+    ) -> list[ProbeResult]:
+        """Probe ``(spec, device)`` pairs in another process, which may crash or hang without harm.
+
+        With ``targets`` the classes behind the specs are imported there instead.
+        """
+        from kt_core.registry.isolation import Item, ask
+
+        asked: list[Item] = [
+            ("operator" if isinstance(spec, OperatorSpec) else "kernel", spec.name, device)
+            for spec, device in items
+        ]
+        plugins = sorted({self._record_of(spec).name for spec, _ in items} - {CORE_PLUGIN})
+        return ask(plugins, asked, dict(self.environ), targets=targets)
 
     def rejection(
         self,
@@ -179,13 +257,13 @@ class Registry:
             return None
         return Problem(
             "KT214",
-            f'{found.plugin.distribution} cannot run here: "{found.spec.name}" on {device}',
+            f'{found.plugin.label} cannot run here: "{found.spec.name}" on {device}',
             location,
             tuple(f"rejected: {reason}" for reason in result.reasons),
-            result.help or None,
+            result.help or f"pip install --upgrade {found.plugin.distribution}, or name another",
         )
 
-    def load_target(self, spec: Spec) -> type:
+    def load_target(self, spec: Spec | ArchitectureSpec) -> type:
         """Import the class behind ``spec``; raises ``PluginError`` KT216 (KT220 without torch)."""
         from kt_core.registry.targets import load_target
 
@@ -196,20 +274,40 @@ class Registry:
         from kt_core.registry.environment import probe_env
         from kt_core.registry.loading import describe, isolated
 
-        env = probe_env("cpu", self._environ)
+        env = probe_env("cpu", self.environ)
         hooks = self._hooks.get(record.name)
         if hooks is None:
             return ()
         lines, error = isolated(lambda: list(_lines(hooks.kt_report(env=env))))
         return (f"kt_report failed: {describe(error)}",) if error else tuple(lines or ())
 
-    def _record_of(self, spec: Spec) -> PluginRecord:
+    def _add_aliases(self) -> None:
+        """Let aliases lead to what they stand for; one of a thing that is missing leads nowhere.
+
+        An alias of an alias does not count, so that the order of plugins decides nothing.
+        """
+        aliases = self.aliases()
+        operators = {
+            a.name: self._operators.get(a.stands_for) for a in aliases if a.what == "operator"
+        }
+        kernels = {a.name: self._kernels.get(a.stands_for) for a in aliases if a.what == "kernel"}
+        self._operators.update({name: found for name, found in operators.items() if found})
+        self._kernels.update({name: found for name, found in kernels.items() if found})
+
+    def _record_of(self, spec: Spec | ArchitectureSpec) -> PluginRecord:
+        if isinstance(spec, ArchitectureSpec):
+            bringing = (record for record in self.plugins if spec in record.architectures)
+            return next(bringing)
         table: Mapping[str, Found[OperatorSpec] | Found[KernelSpec]]
         table = self._operators if isinstance(spec, OperatorSpec) else self._kernels
         found = table.get(spec.name)
         if found is None or found.spec != spec:
             raise PluginError.of("KT215", f'"{spec.name}" is not registered in this registry')
         return found.plugin
+
+    def _is_ours(self, spec: Spec) -> bool:
+        distribution = canonical(self._record_of(spec).distribution)
+        return distribution in DISTRIBUTION_OF_PACKAGE.values()
 
     def _hooks_of(self, spec: Spec) -> HookRelay:
         return self._hooks[self._record_of(spec).name]

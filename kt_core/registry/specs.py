@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 PLUGIN_API = 1
-"""The number a plugin's ``KT_PLUGIN_API`` must equal."""
+"""The number a plugin's ``KT_PLUGIN_API`` must equal; docs/plugin-api.md says when it changes."""
 
 LINEAR = "linear"
 EXPERTS = "experts"
@@ -54,6 +54,53 @@ class KernelSpec:
     options_schema: Mapping[str, Any] = field(
         default_factory=lambda: {"type": "object", "properties": {}}, hash=False
     )
+
+
+@dataclass(frozen=True)
+class AliasSpec:
+    """A further name for an operator or kernel, of this plugin or of another distribution.
+
+    ``name`` is what rule files may write, ``stands_for`` a registered name. It is for names that a
+    plugin does not own the operator of, such as those of a company's older rule files; an operator's
+    own further names go into its ``aliases``. An alias of something that is not installed is kept, and
+    a rule that uses it is told what is missing.
+    """
+
+    name: str
+    stands_for: str
+    what: Literal["operator", "kernel"] = "kernel"
+
+
+@dataclass(frozen=True)
+class ArchitectureSpec:
+    """A model family: how its files name and lay out what a transformers class needs.
+
+    ``name`` starts with the plugin's package. ``gguf`` is the file's ``general.architecture``,
+    ``architectures`` are transformers' causal-LM classes and ``model_types`` their configurations'
+    ``model_type``. ``target`` is a subclass of :class:`kt_core.models.family.Family`, imported only for
+    a model of the family. The core's own families come first.
+    """
+
+    name: str
+    target: str
+    gguf: str
+    architectures: tuple[str, ...]
+    summary: str
+    model_types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CommandSpec:
+    """A command of ``kt``: ``kt NAME`` imports ``module`` and calls what it defines.
+
+    The module has ``add_arguments(parser)``, which fills an :class:`argparse.ArgumentParser`, and
+    ``run(args)``, which returns the exit code: 0 fine, 1 input wrong, 2 usage, 3 installation wrong.
+    Its errors are :class:`kt_core.KtError`.
+    """
+
+    name: str
+    module: str
+    summary: str
 
 
 @dataclass(frozen=True)

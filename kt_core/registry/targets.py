@@ -8,13 +8,15 @@ import inspect
 from kt_core.errors import PluginError
 from kt_core.registry.loading import describe, isolated
 from kt_core.registry.records import PluginRecord
-from kt_core.registry.specs import EXPERTS, LINEAR, KernelSpec, OperatorSpec
+from kt_core.registry.specs import EXPERTS, LINEAR, ArchitectureSpec, KernelSpec, OperatorSpec
+
+Spec = OperatorSpec | KernelSpec | ArchitectureSpec
 
 TORCH_EXTRA = ("torch", "transformers", "safetensors", "tokenizers", "jinja2")
 """Modules that come with ``kt-core[torch]``."""
 
 
-def load_target(spec: OperatorSpec | KernelSpec, plugin: PluginRecord) -> type:
+def load_target(spec: Spec, plugin: PluginRecord) -> type:
     """Return the class that ``spec.target`` names.
 
     Raises ``PluginError``: KT220 when the ``torch`` extra is missing, KT216 for everything else
@@ -35,6 +37,8 @@ def load_target(spec: OperatorSpec | KernelSpec, plugin: PluginRecord) -> type:
         raise _fault(spec, plugin, f"it is of type {type(target).__name__}, not a class")
     if isinstance(spec, KernelSpec):
         _check_kernel(spec, plugin, target)
+    else:
+        _check_base(spec, plugin, target)
     if inspect.isabstract(target):
         missing = ", ".join(sorted(getattr(target, "__abstractmethods__", ())))
         raise _fault(spec, plugin, f"{target.__name__} lacks the methods {missing}")
@@ -64,7 +68,18 @@ def _check_kernel(spec: KernelSpec, plugin: PluginRecord, target: type) -> None:
         )
 
 
-def _fault(spec: OperatorSpec | KernelSpec, plugin: PluginRecord, reason: str) -> PluginError:
+def _check_base(spec: OperatorSpec | ArchitectureSpec, plugin: PluginRecord, target: type) -> None:
+    """What takes a module's place is an Operator, what reads a family's files a Family."""
+    from kt_core.models.family import Family
+    from kt_core.operators.operator import Operator
+
+    base: type = Operator if isinstance(spec, OperatorSpec) else Family
+    if not issubclass(target, base):
+        where = f"{base.__module__}.{base.__name__}"
+        raise _fault(spec, plugin, f"{target.__name__} is no {where}")
+
+
+def _fault(spec: Spec, plugin: PluginRecord, reason: str) -> PluginError:
     return PluginError(
         PluginError.of(
             "KT216",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from kt_core.errors import Location, Problem
@@ -29,6 +30,12 @@ def explain_unknown(
     it is not installed (KT210), it is registered as something else (KT215), KTransformers has it
     and kt does not (KT219), nobody knows it (KT215).
     """
+    aliases = {alias.name: alias for alias in registry.aliases() if alias.what == what}
+    alias = aliases.get(name)
+    if alias is not None and alias.stands_for not in aliases:
+        told = explain_unknown(registry, alias.stands_for, what, kind=kind, location=location)
+        fact = f'"{name}" is a further name of "{alias.stands_for}"'
+        return replace(told, facts=(fact, *told.facts))
     plugin = _plugin_behind(registry, name)
     if plugin is not None and plugin.state is not State.READY:
         return _refused_plugin(plugin, name, location)

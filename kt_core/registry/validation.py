@@ -7,7 +7,13 @@ from typing import Any
 
 from kt_core.registry.known import DISTRIBUTION_OF_ALIAS, DISTRIBUTION_OF_PACKAGE
 from kt_core.registry.schemas import schema_faults
-from kt_core.registry.specs import KernelSpec, OperatorSpec
+from kt_core.registry.specs import (
+    AliasSpec,
+    ArchitectureSpec,
+    CommandSpec,
+    KernelSpec,
+    OperatorSpec,
+)
 
 Spec = OperatorSpec | KernelSpec
 
@@ -34,6 +40,45 @@ def kernel_faults(spec: KernelSpec, package: str, distribution: str) -> Iterator
     yield from (f"options_schema {fault}" for fault in schema_faults(spec.options_schema))
 
 
+def alias_faults(spec: AliasSpec, package: str, distribution: str) -> Iterator[str]:
+    """Yield what is wrong with a further name that ``distribution`` gives to something."""
+    if not _is_dotted(spec.name):
+        yield f"name {spec.name!r} is not of the form word or package.word"
+        return
+    yield from _alias_faults((spec.name,), package, distribution)
+    if not _is_dotted(spec.stands_for):
+        yield f"stands_for {spec.stands_for!r} is not the name of an operator or kernel"
+    if spec.what not in ("operator", "kernel"):
+        yield f'what must be "operator" or "kernel", not {spec.what!r}'
+
+
+def architecture_faults(spec: ArchitectureSpec, package: str, distribution: str) -> Iterator[str]:
+    """Yield what is wrong with a model family of ``distribution`` with the import ``package``."""
+    yield from _own_name(spec.name, package)
+    yield from _target(spec.target)
+    yield from _summary(spec.summary)
+    if not isinstance(spec.gguf, str) or not spec.gguf.strip():
+        yield "gguf must be the file's general.architecture"
+    yield from _words(spec.architectures, "architectures", _is_dotted, some=True)
+    yield from _words(spec.model_types, "model_types", lambda word: isinstance(word, str))
+
+
+def command_faults(spec: CommandSpec, package: str, distribution: str) -> Iterator[str]:
+    """Yield what is wrong with a command of ``distribution`` with the import ``package``."""
+    from kt_core.cli.main import COMMANDS
+
+    words = spec.name.split("-") if isinstance(spec.name, str) else [""]
+    if not all(_is_word(word) for word in words):
+        yield f"name {spec.name!r} is not of the form word or word-word, in lower case"
+    elif spec.name in COMMANDS or spec.name == "help":
+        yield f'"kt {spec.name}" is a command of kt itself'
+    if not _is_dotted(spec.module):
+        yield f"module {spec.module!r} is not of the form package.module"
+    elif package and spec.module.partition(".")[0] != package:
+        yield f'module "{spec.module}" lies outside the plugin\'s own package "{package}"'
+    yield from _summary(spec.summary)
+
+
 def rule_resource(text: object, package: str) -> tuple[str, str] | str:
     """Split ``package:path/inside/it.yaml``; a string is the reason why it is refused."""
     owner, colon, path = text.partition(":") if isinstance(text, str) else ("", "", "")
@@ -51,28 +96,54 @@ def names_of(spec: Spec) -> tuple[str, ...]:
     return (spec.name, *spec.aliases)
 
 
-def twice_in(specs: Mapping[str, tuple[Spec, ...]]) -> Iterator[str]:
-    """Yield names that one plugin uses for two of its operators, or two of its kernels."""
-    for what, group in specs.items():
-        seen: dict[str, str] = {}
-        for spec in group:
-            for name in names_of(spec):
-                if name in seen:
-                    yield f'{what} "{seen[name]}" and "{spec.name}" both use the name "{name}"'
-                seen[name] = spec.name
+def claims_of(field: str, spec: Any) -> Iterator[tuple[str, str]]:
+    """Yield what a spec of the record's ``field`` lays claim to: a sort of thing, and its name."""
+    if field in ("operators", "kernels"):
+        yield from ((field.removesuffix("s"), name) for name in names_of(spec))
+    elif field == "aliases":
+        yield spec.what, spec.name
+    elif field == "architectures":
+        yield "architecture", spec.gguf
+        yield from (("model class", name) for name in spec.architectures)
+    elif field == "commands":
+        yield "command", spec.name
+
+
+def twice_in(brought: Mapping[str, tuple[Any, ...]]) -> Iterator[str]:
+    """Yield names that one plugin uses for two of the things it brings."""
+    seen: dict[tuple[str, str], str] = {}
+    for field, specs in brought.items():
+        for spec in specs:
+            for claim in claims_of(field, spec):
+                what, name = claim
+                if claim in seen:
+                    yield f'{what}s "{seen[claim]}" and "{spec.name}" both use the name "{name}"'
+                seen[claim] = spec.name
 
 
 def _common_faults(spec: Spec, package: str, distribution: str) -> Iterator[str]:
-    if not _is_dotted(spec.name) or "." not in spec.name:
-        yield f"name {spec.name!r} is not of the form package.word"
-    elif package and spec.name.partition(".")[0] != package:
-        yield f'name "{spec.name}" must start with the plugin\'s own package: "{package}."'
-    if not _is_target(spec.target):
-        yield f"target {spec.target!r} is not of the form package.module:Class"
-    if not isinstance(spec.summary, str) or not spec.summary.strip() or "\n" in spec.summary:
-        yield "summary must be one line of text"
+    yield from _own_name(spec.name, package)
+    yield from _target(spec.target)
+    yield from _summary(spec.summary)
     yield from _words(spec.aliases, "aliases", _is_dotted)
     yield from _alias_faults(spec.aliases, package, distribution)
+
+
+def _own_name(name: Any, package: str) -> Iterator[str]:
+    if not _is_dotted(name) or "." not in name:
+        yield f"name {name!r} is not of the form package.word"
+    elif package and name.partition(".")[0] != package:
+        yield f'name "{name}" must start with the plugin\'s own package: "{package}."'
+
+
+def _target(target: Any) -> Iterator[str]:
+    if not _is_target(target):
+        yield f"target {target!r} is not of the form package.module:Class"
+
+
+def _summary(summary: Any) -> Iterator[str]:
+    if not isinstance(summary, str) or not summary.strip() or "\n" in summary:
+        yield "summary must be one line of text"
 
 
 def _alias_faults(aliases: Any, package: str, distribution: str) -> Iterator[str]:

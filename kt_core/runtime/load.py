@@ -124,7 +124,7 @@ def prepare(
     source = open_weights(path) if path is not None else None
     try:
         folder = _model_folder(path, model, source)
-        config = _config(source, folder)
+        config = _config(source, folder, registry)
         device = default_device() if device == "auto" else device
         skeleton = skeleton_model(config, _dtype(dtype, device))
         chosen = _rules(rules, config, device, registry)
@@ -187,7 +187,7 @@ def load(
     return LoadedModel(prepared.model, tokenizer, prepared.plan)
 
 
-def _config(source: WeightSource | None, folder: str | None) -> Any:
+def _config(source: WeightSource | None, folder: str | None, registry: Registry) -> Any:
     if folder is not None:
         return config_from_folder(folder)
     if source is None or source.format != "gguf":
@@ -196,7 +196,7 @@ def _config(source: WeightSource | None, folder: str | None) -> Any:
             "safetensors carry no configuration",
             help="give the folder that holds config.json, or --model DIR",
         )
-    family = family_for_gguf(source.metadata, source.tensors, source.path)
+    family = family_for_gguf(source.metadata, source.tensors, source.path, registry)
     metadata = Metadata(source.metadata, family.gguf, source.path)
     values = family.config(metadata, source.tensors)
     return config_from_values(family.model_type, family.architectures[:1], values)

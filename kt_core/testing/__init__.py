@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from kt_core.testing.check import check_kernel, check_model, check_operator
     from kt_core.testing.inputs import attention_inputs
     from kt_core.testing.kernels import kernel_cases, relative_error
-    from kt_core.testing.moe_from_dense import moe_from_dense
     from kt_core.testing.operators import operator_cases
     from kt_core.testing.oracle import experts_oracle, linear_oracle
     from kt_core.testing.packed import random_packed
     from kt_core.testing.registry import fake_plugin, fake_registry, write_distribution
     from kt_core.testing.tiny import write_tiny_llama
+    from kt_core.testing.tiny_moe import write_tiny_moe
 
 _EXPORTS = {
     "attention_inputs": "inputs",
@@ -37,12 +37,12 @@ _EXPORTS = {
     "fake_registry": "registry",
     "kernel_cases": "kernels",
     "linear_oracle": "oracle",
-    "moe_from_dense": "moe_from_dense",
     "operator_cases": "operators",
     "random_packed": "packed",
     "relative_error": "kernels",
     "write_distribution": "registry",
     "write_tiny_llama": "tiny",
+    "write_tiny_moe": "tiny_moe",
 }
 
 __all__ = [
@@ -55,12 +55,12 @@ __all__ = [
     "fake_registry",
     "kernel_cases",
     "linear_oracle",
-    "moe_from_dense",
     "operator_cases",
     "random_packed",
     "relative_error",
     "write_distribution",
     "write_tiny_llama",
+    "write_tiny_moe",
 ]
 
 

@@ -35,21 +35,16 @@ class TinyFiles:
         return self._get(options)[1]
 
     def _get(self, options: dict[str, Any]) -> tuple[Path, Any]:
-        from kt_core.testing.moe_from_dense import moe_from_dense
-        from kt_core.testing.tiny import write_tiny_llama
+        from kt_core.testing import write_tiny_llama, write_tiny_moe
 
         key = repr(sorted(options.items()))
         if key not in self._made:
             path = self._folder / f"tiny-{len(self._made)}.gguf"
-            if not self._experts:
-                self._made[key] = path, write_tiny_llama(path, **options)
+            if self._experts:
+                model = write_tiny_moe(path, experts=self._experts, **options)
             else:
-                dense = path.with_suffix(".dense.gguf")
-                options = {"intermediate": 64 * self._experts, **options}
-                stored = options.pop("quantization", "F32")
-                model = write_tiny_llama(dense, **options)
-                moe_from_dense(dense, path, experts=self._experts, quantization=stored)
-                self._made[key] = path, model
+                model = write_tiny_llama(path, **options)
+            self._made[key] = path, model
         return self._made[key]
 
 

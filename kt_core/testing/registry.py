@@ -25,6 +25,9 @@ from kt_core.registry.registry import Registry, core_candidate
 from kt_core.registry.specs import (
     LINEAR,
     PLUGIN_API,
+    AliasSpec,
+    ArchitectureSpec,
+    CommandSpec,
     KernelSpec,
     OperatorSpec,
     ProbeEnv,
@@ -62,6 +65,9 @@ def fake_plugin(
     operators: Iterable[OperatorSpec] = (),
     kernels: Iterable[KernelSpec] = (),
     rules: Iterable[str] = (),
+    aliases: Iterable[AliasSpec] = (),
+    architectures: Iterable[ArchitectureSpec] = (),
+    commands: Iterable[CommandSpec] = (),
     probe: Probe | None = None,
     report: Callable[[ProbeEnv], Iterable[str]] | None = None,
     distribution: str | None = None,
@@ -87,6 +93,18 @@ def fake_plugin(
         return list(rules)
 
     @hookimpl
+    def kt_register_aliases() -> Iterable[AliasSpec]:
+        return list(aliases)
+
+    @hookimpl
+    def kt_register_architectures() -> Iterable[ArchitectureSpec]:
+        return list(architectures)
+
+    @hookimpl
+    def kt_register_commands() -> Iterable[CommandSpec]:
+        return list(commands)
+
+    @hookimpl
     def kt_probe(spec: OperatorSpec | KernelSpec, env: ProbeEnv) -> ProbeResult | None:
         return None if probe is None else probe(spec, env)
 
@@ -99,6 +117,9 @@ def fake_plugin(
         kt_register_operators=kt_register_operators,
         kt_register_kernels=kt_register_kernels,
         kt_register_rules=kt_register_rules,
+        kt_register_aliases=kt_register_aliases,
+        kt_register_architectures=kt_register_architectures,
+        kt_register_commands=kt_register_commands,
         kt_probe=kt_probe,
         kt_report=kt_report,
     )

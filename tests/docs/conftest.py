@@ -47,7 +47,8 @@ def blocks(path: Path) -> list[Block]:
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES += sorted(ROOT.glob("kt_ops_*/README.md"))
-BLOCKS = [block for page in PAGES for block in blocks(page)]
+# The tutorial's blocks build on each other; test_plugin_tutorial carries them out as they stand.
+BLOCKS = [b for page in PAGES if page.name != "plugin-tutorial.md" for b in blocks(page)]
 
 
 def pytest_generate_tests(metafunc):

@@ -140,7 +140,8 @@ def test_the_order_on_the_path_changes_nothing(tmp_path, child):
         folders.append(folder)
     results = [
         [
-            {key: value for key, value in record.items() if key != "load_seconds"}
+            # Times differ from run to run, and a note about a slow one with them.
+            {key: value for key, value in record.items() if key not in ("load_seconds", "notes")}
             for record in discovered(child, *order).values()
         ]
         for order in (folders, folders[::-1])

@@ -132,7 +132,7 @@ def test_rejection_is_a_problem_with_every_reason():
     place = Location("my.yaml", 3, 7)
     problem = registry.rejection(registry.kernel("kt_toy.linear"), "cpu", place)
     assert problem.render() == (
-        'my.yaml:3:7: KT214 kt-toy cannot run here: "kt_toy.linear" on cpu\n'
+        'my.yaml:3:7: KT214 kt-toy 1.0 cannot run here: "kt_toy.linear" on cpu\n'
         "  rejected: no AVX2\n"
         "  rejected: no FMA\n"
         "  help: buy a CPU"

@@ -6,8 +6,12 @@ import argparse
 import importlib
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kt_core.manual.references import fenced, table
+
+if TYPE_CHECKING:
+    from kt_core.registry.registry import Registry
 
 
 def command_parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
@@ -22,8 +26,8 @@ def command_parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
         yield name, command.summary, parser
 
 
-def command_reference() -> str:
-    """Every command with its options."""
+def command_reference(registry: Registry) -> str:
+    """Every command with its options, and those that plugins add."""
     lines = [
         "# Commands",
         "",
@@ -42,6 +46,13 @@ def command_reference() -> str:
         lines += table(("option", "meaning"), _options(parser))
         if parser.epilog:
             lines += ["", *fenced(parser.epilog, "text")]
+    added = registry.commands()
+    if added:
+        lines += ["", "## Commands of plugins", "", "`kt NAME --help` tells more about each.", ""]
+        lines += table(
+            ("command", "does", "from"),
+            [(f"`kt {n}`", spec.summary, plugin.label) for n, (spec, plugin) in added.items()],
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -144,11 +144,20 @@ def test_headings_in_code_are_no_sections():
 
 
 def test_generated_pages_are_made_of_what_is_registered():
+    from kt_core.registry.specs import AliasSpec, CommandSpec
     from kt_core.testing.registry import fake_plugin, fake_registry, kernel_spec
 
     options = {"type": "object", "properties": {"width": {"type": "integer", "minimum": 2}}}
-    toy = fake_plugin("toy", kernels=[kernel_spec("kt_toy.fast", options_schema=options)])
-    text = generated_pages(fake_registry(toy))["operators"].text
+    toy = fake_plugin(
+        "toy",
+        kernels=[kernel_spec("kt_toy.fast", options_schema=options)],
+        aliases=[AliasSpec("quick", "kt_toy.fast")],
+        commands=[CommandSpec("toy", "kt_toy.command", "play")],
+    )
+    made = generated_pages(fake_registry(toy))
+    text = made["operators"].text
+    assert "- aliases: `quick`" in text
+    assert "| `kt toy` | play | kt-toy 1.0 |" in made["commands"].text
     assert "### `kt_toy.fast`" in text
     assert "| `width` | integer, at least 2 |" in text
     assert "kt_ops_cpu" not in text

@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "plan": Command("kt_core.cli.plan", "show what would run where, without reading weights"),
         "inspect": Command("kt_core.cli.inspect", "show the metadata and tensors of a weight file"),
         "chat": Command("kt_core.cli.chat", "talk to a model"),
+        "rules": Command("kt_core.cli.rules", "list, show, begin or modernise rule files"),
         "verify": Command("kt_core.cli.verify", "find the module that computes something wrong"),
         "bench": Command("kt_core.cli.bench", "measure how fast a model runs here"),
         "quantize": Command("kt_core.cli.quantize", "prepare experts for a kernel, once"),

@@ -1,4 +1,4 @@
-"""KT360, KT737: kt verify."""
+"""KT360, KT737: kt verify. KT738, KT739: kt rules."""
 
 from __future__ import annotations
 
@@ -22,5 +22,18 @@ CODES = (
         "phases are seen.",
         "KT737 the prompt has 3 tokens; 6 are needed\n"
         "  help: give a longer one with --prompt, or decode less: --decode 1",
+    ),
+    Code(
+        "KT738",
+        "There is no such rule file",
+        "kt rules list names the files that came with kt and its plugins. A file is called by its "
+        "folder and variant, such as qwen3_moe/hybrid.",
+        'KT738 there is no rule file "qwen3_moe/hybird"\n  help: did you mean qwen3_moe/hybrid?',
+    ),
+    Code(
+        "KT739",
+        "A rule file cannot be written there",
+        "kt rules writes new files only, so that no work of yours is lost.",
+        "KT739 rules.yaml is there already\n  help: name another file, or delete that one",
     ),
 )

@@ -32,6 +32,18 @@ DISTRIBUTION_OF_ALIAS: dict[str, str] = {
 They are reserved: a plugin of any other distribution may not claim them.
 """
 
+NAME_OF_ALIAS: dict[str, str] = {
+    "KExpertsAMDInt8": "kt_ops_amd_blis.moe_int8",
+    "KExpertsCPU": "kt_ops_cpu.experts",
+    "KExpertsMarlin": "kt_ops_cuda.experts",
+    "KLinearCPUInfer": "kt_ops_cpu.linear",
+    "KLinearMarlin": "kt_ops_cuda.marlin",
+    "LLAMAFILE": "kt_ops_cpu.experts",
+    "MOE_INT8": "kt_ops_amd_blis.moe_int8",
+    "VLinearMarlin": "kt_ops_cuda.marlin",
+}
+"""The same names to the kernels behind them, for when their distribution is not installed."""
+
 UPSTREAM_PREFIX = "ktransformers."
 """Class paths of KTransformers start like this; they are aliases, never import paths."""
 
@@ -96,6 +108,11 @@ def distribution_for(name: str) -> str | None:
     if short in DISTRIBUTION_OF_ALIAS:
         return DISTRIBUTION_OF_ALIAS[short]
     return DISTRIBUTION_OF_PACKAGE.get(name.partition(".")[0]) if "." in name else None
+
+
+def canonical_name(name: str) -> str | None:
+    """Return the kernel that one of KTransformers' names stands for, where it is one of ours."""
+    return NAME_OF_ALIAS.get(name.rpartition(".")[2] if name.startswith(UPSTREAM_PREFIX) else name)
 
 
 def not_provided(name: str) -> NotProvided | None:

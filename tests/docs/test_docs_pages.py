@@ -96,13 +96,16 @@ def test_the_operator_reference_has_every_name_alias_and_option(pages, all_distr
 
 
 def test_the_command_reference_has_every_option(pages):
-    from kt_core.manual.commands import command_parsers
+    from kt_core.manual.commands import actions, command_parsers
 
     text = pages["commands"].text
-    for name, _, parser in command_parsers():
-        assert f"## `kt {name}`" in text
+    parsers = [parser for _, _, parser in command_parsers()]
+    parsers += [child for parser in parsers for child in actions(parser).values()]
+    for parser in parsers:
+        assert f"# `{parser.prog}`\n" in text
+        section = text.partition(f"# `{parser.prog}`\n")[2].partition("\n#")[0]
         for option in parser._option_string_actions:
-            assert option in ("-h", "--help") or option in text, (name, option)
+            assert option in ("-h", "--help") or option in section, (parser.prog, option)
     assert {name for name, _, _ in command_parsers()} == set(COMMANDS)
 
 

@@ -6,8 +6,12 @@ import argparse
 import importlib
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kt_core.manual.references import fenced, table
+
+if TYPE_CHECKING:
+    from kt_core.registry.registry import Registry
 
 
 def command_parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
@@ -23,8 +27,8 @@ def command_parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
         yield name, command.summary, parser
 
 
-def command_reference() -> str:
-    """Every command with its options."""
+def command_reference(registry: Registry) -> str:
+    """Every command with its options, and those that plugins add."""
     lines = [
         "# Commands",
         "",
@@ -36,14 +40,36 @@ def command_reference() -> str:
     ]
     commands = list(command_parsers())
     lines += table(("command", "does"), [(f"`kt {name}`", said) for name, said, _ in commands])
-    for name, _, parser in commands:
-        lines += ["", f"## `kt {name}`", ""]
-        lines += [*fenced(_usage(parser), "text"), ""]
-        lines += _about(parser.description or "")
-        lines += table(("option", "meaning"), _options(parser))
-        if parser.epilog:
-            lines += ["", *fenced(parser.epilog, "text")]
+    for _, _, parser in commands:
+        lines += _section(parser, 2)
+    added = registry.commands()
+    if added:
+        lines += ["", "## Commands of plugins", "", "`kt NAME --help` tells more about each.", ""]
+        lines += table(
+            ("command", "does", "from"),
+            [(f"`kt {n}`", spec.summary, plugin.label) for n, (spec, plugin) in added.items()],
+        )
     return "\n".join(lines) + "\n"
+
+
+def actions(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """What a command can be told to do, where it has actions such as ``list`` and ``show``."""
+    found = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return {name: child for action in found for name, child in action.choices.items()}
+
+
+def _section(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    """A command, or an action of one, under a heading of ``level``; its actions follow."""
+    options = list(_options(parser))
+    yield from ("", f"{'#' * level} `{parser.prog}`", "")
+    yield from (*fenced(_usage(parser), "text"), "")
+    yield from _about(parser.description or "")
+    if options:
+        yield from table(("option", "meaning"), options)
+    if parser.epilog:
+        yield from ("", *fenced(parser.epilog, "text"))
+    for child in actions(parser).values():
+        yield from _section(child, level + 1)
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
@@ -65,7 +91,9 @@ def _about(text: str) -> Iterator[str]:
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
-        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+        if action.help == argparse.SUPPRESS or isinstance(
+            action, argparse._HelpAction | argparse._SubParsersAction
+        ):
             continue
         words = (action.help or "").replace("%(default)s", str(action.default))
         if action.choices is not None:

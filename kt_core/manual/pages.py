@@ -147,7 +147,7 @@ def generated_pages(registry: Registry) -> dict[str, Page]:
     makers: Mapping[str, Callable[[], str]] = {
         "rule-reference": references.rule_reference,
         "operators": lambda: references.operator_reference(registry),
-        "commands": commands.command_reference,
+        "commands": lambda: commands.command_reference(registry),
         "errors": references.error_reference,
     }
     return {name: Page(name, make(), generated=True) for name, make in makers.items()}

@@ -59,14 +59,14 @@ def operator_reference(registry: Registry) -> str:
         "",
     ]
     for operator in registry.operators():
-        lines += _operator(operator)
+        lines += _operator(operator, registry.names(operator.spec)[1:])
     lines += ["## Kernels", ""]
     for kernel in registry.kernels():
-        lines += _kernel(kernel)
+        lines += _kernel(kernel, registry.names(kernel.spec)[1:])
     return "\n".join(lines)
 
 
-def _operator(found: Found[OperatorSpec]) -> Iterator[str]:
+def _operator(found: Found[OperatorSpec], aliases: Sequence[str]) -> Iterator[str]:
     spec = found.spec
     yield f"### `{spec.name}`"
     yield f"\n{spec.summary}\n"
@@ -74,12 +74,12 @@ def _operator(found: Found[OperatorSpec]) -> Iterator[str]:
         ("from", found.plugin.distribution),
         ("takes the place of", _codes(spec.replaces) or "any module"),
         ("kernels", f"of kind {spec.kernel_kind}, one per phase" if spec.kernel_kind else "none"),
-        ("aliases", _codes(spec.aliases)),
+        ("aliases", _codes(aliases)),
     )
     yield from (*option_table(spec.kwargs_schema), "")
 
 
-def _kernel(found: Found[KernelSpec]) -> Iterator[str]:
+def _kernel(found: Found[KernelSpec], aliases: Sequence[str]) -> Iterator[str]:
     spec = found.spec
     formats = "all that can be dequantised" if spec.weight_formats == ("*",) else ""
     yield f"### `{spec.name}`"
@@ -89,7 +89,7 @@ def _kernel(found: Found[KernelSpec]) -> Iterator[str]:
         ("kind", spec.kind),
         ("devices", _codes(spec.devices)),
         ("weights", formats or _codes(spec.weight_formats)),
-        ("aliases", _codes(spec.aliases)),
+        ("aliases", _codes(aliases)),
     )
     yield from (*option_table(spec.options_schema), "")
 

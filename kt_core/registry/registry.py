@@ -154,6 +154,14 @@ class Registry:
             sorted(name for name, found in self._kernels.items() if kind in (None, found.spec.kind))
         )
 
+    def names(self, spec: OperatorSpec | KernelSpec) -> tuple[str, ...]:
+        """Return every name that leads to ``spec``: its own, its aliases, those that others gave it."""
+        table: Mapping[str, Found[OperatorSpec] | Found[KernelSpec]]
+        table = self._operators if isinstance(spec, OperatorSpec) else self._kernels
+        own = names_of(spec)
+        given = sorted(name for name, found in table.items() if found.spec == spec)
+        return tuple(dict.fromkeys((*own, *given)))
+
     def rule_files(self) -> tuple[RuleResource, ...]:
         """Return the rule files that plugins bring, sorted."""
         files = (resource for record in self.plugins for resource in record.rules)

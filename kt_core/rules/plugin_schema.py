@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kt_core.rules.fields import KERNEL_KWARGS, PHASE_KWARGS, PLACEMENT_KWARGS
@@ -55,13 +55,13 @@ class _Builder:
             if name not in PHASE_KWARGS:
                 option |= _HIDDEN  # the operator that takes it offers it
         replace = self.defs["replace"]
-        names = [(DEFAULT, "Keeps the module and only places it."), *_names(operators)]
+        names = [(DEFAULT, "Keeps the module and only places it."), *self._described(operators)]
         replace["properties"]["class"] |= _enum(names)
         conditions = [_when("class", [DEFAULT], {"kwargs": self._add(DEFAULT, self._default())})]
         for found in operators:
             spec = found.spec
             kwargs = self._add(f"operator.{spec.name}", self._operator(spec))
-            conditions.append(_when("class", _all_names(spec), {"kwargs": kwargs}))
+            conditions.append(_when("class", self.registry.names(spec), {"kwargs": kwargs}))
             self._require(spec)
         replace["allOf"] = conditions
         for found_kernel in self.registry.kernels():
@@ -85,7 +85,7 @@ class _Builder:
         conditions = [{key: own[key]} for key in _CONDITIONS if key in own and key not in _BRANCH]
         conditions += [_branch(own)] if "if" in own else []
         if spec.kernel_kind is not None:
-            names = list(_names(kernels))
+            names = self._described(kernels)
             for phase in KERNEL_KWARGS:
                 said = self.defs["kwargs"]["properties"][phase]
                 properties[phase] = {**said, **_enum(names)} if names else said
@@ -95,7 +95,7 @@ class _Builder:
             for option, specs in owners.items():
                 # Offered where a kernel is named that has it, by that kernel's own schema.
                 properties[option] = {"description": _said(option, specs), **_HIDDEN}
-            conditions += _only_with(owners, len(kernels))
+            conditions += self._only_with(owners, len(kernels))
         properties |= _foreign(set(properties), one_device=spec.kernel_kind is None)
         schema: Schema = {
             "title": spec.name,
@@ -116,7 +116,7 @@ class _Builder:
 
     def _when_kernel(self, spec: KernelSpec) -> list[Schema]:
         """What holds where a phase names this kernel: its options, and the devices it runs on."""
-        names = _all_names(spec)
+        names = self.registry.names(spec)
         named = {"anyOf": [_is(phase, names) for phase in KERNEL_KWARGS]}
         conditions: list[Schema] = [
             {"if": named, "then": {"$ref": _pointer(f"kernel.{spec.name}")}}
@@ -134,6 +134,34 @@ class _Builder:
             conditions.append(alone)
         return conditions
 
+    def _described(self, found: Sequence[Found[Any]]) -> list[tuple[str, str]]:
+        """Names first, each with what it is, then all aliases."""
+        names = [(f.spec.name, f"{f.spec.summary} ({f.plugin.distribution})") for f in found]
+        aliases = [
+            (alias, f"Alias of {f.spec.name}: {f.spec.summary}")
+            for f in found
+            for alias in self.registry.names(f.spec)[1:]
+        ]
+        return names + aliases
+
+    def _only_with(self, owners: Mapping[str, Sequence[KernelSpec]], kernels: int) -> list[Schema]:
+        """Refuse an option where kernels are named, and none of them has it."""
+        together: dict[tuple[str, ...], list[str]] = {}
+        for option, specs in owners.items():
+            if len(specs) < kernels:
+                names = tuple(name for spec in specs for name in self.registry.names(spec))
+                together.setdefault(names, []).append(option)
+        return [
+            {
+                "if": {
+                    "anyOf": [{"required": [phase]} for phase in KERNEL_KWARGS],
+                    "not": {"anyOf": [_is(phase, names) for phase in KERNEL_KWARGS]},
+                },
+                "then": {"properties": dict.fromkeys(options, False)},
+            }
+            for names, options in together.items()
+        ]
+
     def _require(self, spec: OperatorSpec) -> None:
         """Options that must be given; a rule that continues may leave them to a later one."""
         required = list(spec.kwargs_schema.get("required", ()))
@@ -143,7 +171,7 @@ class _Builder:
                 {
                     "if": {
                         "properties": {
-                            "replace": _is("class", _all_names(spec)),
+                            "replace": _is("class", self.registry.names(spec)),
                             "continue": {"const": False},
                         },
                         "required": ["replace"],
@@ -158,22 +186,6 @@ _BRANCH = ("if", "then", "else")
 
 def _branch(schema: Schema) -> Schema:
     return {key: schema[key] for key in _BRANCH if key in schema}
-
-
-def _all_names(spec: OperatorSpec | KernelSpec) -> list[str]:
-    return [spec.name, *spec.aliases]
-
-
-def _names(found: Iterable[Found[Any]]) -> list[tuple[str, str]]:
-    """Names first, each with what it is, then all aliases."""
-    entries = list(found)
-    names = [(f.spec.name, f"{f.spec.summary} ({f.plugin.distribution})") for f in entries]
-    aliases = [
-        (alias, f"Alias of {f.spec.name}: {f.spec.summary}")
-        for f in entries
-        for alias in f.spec.aliases
-    ]
-    return names + aliases
 
 
 def _enum(names: Sequence[tuple[str, str]]) -> Schema:
@@ -201,25 +213,6 @@ def _owners(
             if option not in taken:
                 owners.setdefault(option, []).append(found.spec)
     return owners
-
-
-def _only_with(owners: Mapping[str, Sequence[KernelSpec]], kernels: int) -> list[Schema]:
-    """Refuse an option where kernels are named, and none of them has it."""
-    together: dict[tuple[str, ...], list[str]] = {}
-    for option, specs in owners.items():
-        if len(specs) < kernels:
-            names = tuple(name for spec in specs for name in _all_names(spec))
-            together.setdefault(names, []).append(option)
-    return [
-        {
-            "if": {
-                "anyOf": [{"required": [phase]} for phase in KERNEL_KWARGS],
-                "not": {"anyOf": [_is(phase, names) for phase in KERNEL_KWARGS]},
-            },
-            "then": {"properties": dict.fromkeys(options, False)},
-        }
-        for names, options in together.items()
-    ]
 
 
 def _said(option: str, specs: Sequence[KernelSpec]) -> str:

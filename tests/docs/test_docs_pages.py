@@ -96,13 +96,16 @@ def test_the_operator_reference_has_every_name_alias_and_option(pages, all_distr
 
 
 def test_the_command_reference_has_every_option(pages):
-    from kt_core.manual.commands import command_parsers
+    from kt_core.manual.commands import actions, command_parsers
 
     text = pages["commands"].text
-    for name, _, parser in command_parsers():
-        assert f"## `kt {name}`" in text
+    parsers = [parser for _, _, parser in command_parsers()]
+    parsers += [child for parser in parsers for child in actions(parser).values()]
+    for parser in parsers:
+        assert f"# `{parser.prog}`\n" in text
+        section = text.partition(f"# `{parser.prog}`\n")[2].partition("\n#")[0]
         for option in parser._option_string_actions:
-            assert option in ("-h", "--help") or option in text, (name, option)
+            assert option in ("-h", "--help") or option in section, (parser.prog, option)
     assert {name for name, _, _ in command_parsers()} == set(COMMANDS)
 
 
@@ -144,11 +147,20 @@ def test_headings_in_code_are_no_sections():
 
 
 def test_generated_pages_are_made_of_what_is_registered():
+    from kt_core.registry.specs import AliasSpec, CommandSpec
     from kt_core.testing.registry import fake_plugin, fake_registry, kernel_spec
 
     options = {"type": "object", "properties": {"width": {"type": "integer", "minimum": 2}}}
-    toy = fake_plugin("toy", kernels=[kernel_spec("kt_toy.fast", options_schema=options)])
-    text = generated_pages(fake_registry(toy))["operators"].text
+    toy = fake_plugin(
+        "toy",
+        kernels=[kernel_spec("kt_toy.fast", options_schema=options)],
+        aliases=[AliasSpec("quick", "kt_toy.fast")],
+        commands=[CommandSpec("toy", "kt_toy.command", "play")],
+    )
+    made = generated_pages(fake_registry(toy))
+    text = made["operators"].text
+    assert "- aliases: `quick`" in text
+    assert "| `kt toy` | play | kt-toy 1.0 |" in made["commands"].text
     assert "### `kt_toy.fast`" in text
     assert "| `width` | integer, at least 2 |" in text
     assert "kt_ops_cpu" not in text

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kt_core.errors import Severity
+from kt_core.registry.specs import AliasSpec
 from kt_core.rules import check_text, schema_text
 from kt_core.rules.plugin_schema import plugin_schema
 from kt_core.testing.registry import fake_plugin, fake_registry, kernel_spec, operator_spec
@@ -222,3 +223,20 @@ def test_an_editor_is_offered_only_what_goes_with_the_class_and_the_kernels(all_
     assert not offered & {"activation_bits", "num_bits", "backend", "transfer_map"}
     kernel = definitions["kernel.kt_ops_cpu.linear"]["properties"]
     assert "doNotSuggest" not in kernel["activation_bits"]
+
+
+def test_names_that_other_plugins_give_are_known_too():
+    aliases = [
+        AliasSpec("OldLinear", "kt_core.Linear", "operator"),
+        AliasSpec("old_kernel", "kt_core.torch_linear"),
+    ]
+    judge = judge_by(fake_registry(fake_plugin("toy", aliases=aliases)))
+    right = {"class": "OldLinear", "kwargs": {"generate_op": "old_kernel"}}
+    assert judge(right) == ([], [])
+    for wrong in (
+        {"class": "OldLinear", "kwargs": {"generate_op": "older_kernel"}},
+        {"class": "OldLinear", "kwargs": {"unknown": 1}},
+    ):
+        theirs, ours = judge(wrong)
+        assert theirs
+        assert ours

@@ -72,39 +72,40 @@ def measure_model(loaded: LoadedModel, prompt: int, new: int, runs: int) -> Mode
     def prefill() -> None:
         forward_logits(model, ids[:, :prompt], dynamic_cache(model))
 
-    def decode(graph: bool = True) -> bool:
+    def decode(graph: bool = True) -> tuple[float, bool]:
         cache = dynamic_cache(model)
         forward_logits(model, ids[:, :1], cache)
         with closing(decoder_for(model, cache, new, graph=graph)) as decoder:
+            _synchronize()
+            started = time.perf_counter()
             for at in range(1, new + 1):
                 # Read back, as a sampler would: steps must not queue up on a GPU.
                 decoder.step(ids[:, at : at + 1]).argmax().item()
-            return isinstance(decoder, GraphDecoder)
+            return time.perf_counter() - started, isinstance(decoder, GraphDecoder)
 
-    prefill_seconds = _timed(prefill, runs)
-    decode_seconds = _timed(decode, runs)
+    prefill()
+    prefill_seconds = tuple(_seconds(prefill) for _ in range(runs))
+    _, captured = decode()
+    decode_seconds = tuple(decode()[0] for _ in range(runs))
     return ModelSpeed(
         prompt,
         new,
         runs,
         prompt / statistics.median(prefill_seconds),
-        (new + 1) / statistics.median(decode_seconds),
+        new / statistics.median(decode_seconds),
         prefill_seconds,
         decode_seconds,
-        _glue_share(loaded, lambda: decode(graph=False)),
-        decode(),
+        _glue_share(loaded, lambda: decode(graph=False)[0], new),
+        captured,
     )
 
 
-def _timed(run: Callable[[], object], runs: int) -> tuple[float, ...]:
+def _seconds(run: Callable[[], object]) -> float:
+    _synchronize()
+    started = time.perf_counter()
     run()
-    seconds = []
-    for _ in range(runs):
-        started = time.perf_counter()
-        run()
-        _synchronize()
-        seconds.append(time.perf_counter() - started)
-    return tuple(seconds)
+    _synchronize()
+    return time.perf_counter() - started
 
 
 def _synchronize() -> None:
@@ -112,8 +113,8 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def _glue_share(loaded: LoadedModel, decode: Callable[[], object]) -> float:
-    """Run ``decode`` once with every kernel call timed."""
+def _glue_share(loaded: LoadedModel, decode: Callable[[], float], new: int) -> float:
+    """Run ``decode``, which returns the seconds of ``new`` tokens, with every kernel call timed."""
     from kt_core.operators.operator import PhasedOperator
 
     inside = 0.0
@@ -134,12 +135,11 @@ def _glue_share(loaded: LoadedModel, decode: Callable[[], object]) -> float:
             for kernel in module.unique_kernels():
                 kernel.forward = timed(kernel.forward)
                 wrapped.append(kernel)
-    started = time.perf_counter()
-    decode()
-    total = time.perf_counter() - started
+    total = decode()
     for kernel in wrapped:
         del kernel.forward
-    return max(0.0, 1 - inside / total)
+    # The token before the first one that counts ran the kernels too.
+    return max(0.0, 1 - inside * new / (new + 1) / total)
 
 
 @dataclass(frozen=True)

@@ -362,6 +362,19 @@ CODES = (
         "rules.yaml:8:7: KT142 note: dump_enable: false has no effect\n  help: delete dump_enable",
     ),
     Code(
+        "KT143",
+        "KTransformers rounds routers with this rule",
+        "In KTransformers the routers of some models are ordinary linear layers, and a rule for "
+        "all linear layers makes 4-bit weights of them too, which changes the experts that tokens "
+        "meet. In transformers routers are classes of their own, so the same rule leaves them as "
+        "precise as they are stored. It is a note, for whoever compares results.",
+        "rules.yaml:8:11: KT143 note: the pattern also finds routers (model.layers.5.mlp.gate), "
+        "which KTransformers rounds to 4 bits\n"
+        "  KLinearMarlin makes 4-bit weights of what it is given there\n"
+        "  help: nothing to do: here routers are no torch.nn.Linear and stay as precise as they are "
+        "stored",
+    ),
+    Code(
         "KT160",
         "No rule file for this model",
         "Rule files say under architectures which models they are for. None of those that"

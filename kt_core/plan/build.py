@@ -17,7 +17,9 @@ from kt_core.plan.devices import Devices, canonical
 from kt_core.plan.layers import Stack, check_transfer_map, stack_of
 from kt_core.plan.model import KernelPlan, ModulePlan, Plan, RulePlan
 from kt_core.plan.resolve import Resolution, ResolvedKernel, Resolver
+from kt_core.plan.routers import Routers
 from kt_core.plan.skeleton import ModuleInfo, Skeleton, skeleton_of
+from kt_core.plan.unused import unused_rules
 from kt_core.registry.registry import Registry, default_registry
 from kt_core.registry.specs import OperatorSpec
 from kt_core.rules.match import ModuleMatch, class_matches, match_modules
@@ -81,6 +83,7 @@ class _Builder:
         self.problems: list[Problem] = []
         self.binder = ModuleBinder(model, source, registry)
         self.stack = Stack()
+        self.routers = Routers()
         reason = devices.missing(default_device)
         if reason is not None:
             self.problems.append(
@@ -118,8 +121,8 @@ class _Builder:
             )
             for rule, report in zip(self.rules.rules, matches.rules, strict=True)
         )
-        for rule in rules:
-            self._warn_unused(rule)
+        self.problems.extend(unused_rules(rules, self.rules))
+        self.problems.extend(self.routers.problems())
         for module in modules:
             self._check_among(module, modules)
             if module.rule is not None and "transfer_map" in module.kwargs:
@@ -201,7 +204,7 @@ class _Builder:
         kernels = [k for k in (resolution.decode, resolution.prefill) if k is not None]
         if operator is not None and kernels:
             late = streamed if self.stack.streams(module.path) else resident
-            self._kernel_bytes(module, operator.spec, kernels, bound, resident, late)
+            self._kernel_bytes(module, operator.spec, kernels, bound, resident, late, where)
         elif bound.tied_to is None:
             size = sum(p.numel * p.bytes_each for p in module.parameters)
             if size:
@@ -245,6 +248,7 @@ class _Builder:
         bound: Bound,
         resident: dict[str, int],
         late: dict[str, int],
+        where: Location | None,
     ) -> None:
         """Let each kernel check what it gets, and add the bytes it will hold.
 
@@ -280,6 +284,8 @@ class _Builder:
                     facts=[f"rejected: {reason}" for reason in reasons],
                     help="name another kernel for this module, or match it with class: default",
                 )
+            promise = kernel.accuracy(shape, infos, context)
+            self.routers.look_at(module, chosen.found.spec.name, promise, where)
             size = kernel.resident_bytes(shape, infos, context)
             held = resident if chosen is kernels[0] else late
             held[chosen.device] = held.get(chosen.device, 0) + size
@@ -336,54 +342,6 @@ class _Builder:
                     f"architectures: [{', '.join((*meant, *model))}]",
                 )
             )
-
-    def _warn_unused(self, rule: RulePlan) -> None:
-        where = self.rules.rules[rule.index].place()
-        if rule.matched == 0 and rule.kept_away:
-            count = sum(rule.kept_away.values())
-            first = min(rule.kept_away) + 1
-            self.problems.append(
-                Problem(
-                    "KT330",
-                    f"rule {rule.index + 1} is kept from all {count} modules it would match",
-                    where,
-                    (f"kept away by recursive: false of: {_counted(rule.kept_away)}",),
-                    f"delete this rule, or recursive: false from rule {first}",
-                    Severity.WARNING,
-                )
-            )
-        elif rule.matched == 0:
-            self.problems.append(
-                Problem(
-                    "KT330",
-                    f"rule {rule.index + 1} matches no module of this model",
-                    where,
-                    tuple(
-                        f"{key}: {value}"
-                        for key, value in (("name", rule.name), ("class", rule.match_class))
-                        if value is not None
-                    ),
-                    "list the modules: kt plan --modules",
-                    Severity.WARNING,
-                )
-            )
-        elif rule.won == 0 and rule.lost_to:
-            self.problems.append(
-                Problem(
-                    "KT331",
-                    f"rule {rule.index + 1} is shadowed: earlier rules take all "
-                    f"{rule.matched} modules it matches",
-                    where,
-                    (f"taken by: {_counted(rule.lost_to)}",),
-                    "move it up, or delete it",
-                    Severity.WARNING,
-                )
-            )
-
-
-def _counted(rules: Mapping[int, int]) -> str:
-    """``{0: 3}`` -> ``rule 1 (3)``."""
-    return ", ".join(f"rule {index + 1} ({count})" for index, count in sorted(rules.items()))
 
 
 def _kernel_plan(chosen: ResolvedKernel | None) -> KernelPlan | None:

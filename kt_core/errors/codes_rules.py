@@ -375,6 +375,17 @@ CODES = (
         "stored",
     ),
     Code(
+        "KT144",
+        "A module's path of an older model file",
+        "transformers renamed a part of some models, and KTransformers' copies of the model files "
+        "still have the old word. A pattern with it finds no module, so what it should place stays "
+        "where the other rules put it. kt rules migrate writes the new word.",
+        'rules.yaml:29:11: KT144 warning: "block_sparse_moe" is called mlp in transformers, so this '
+        "pattern finds nothing\n"
+        "  KTransformers has a copy of an older model file\n"
+        "  help: name: '^model\\.layers\\..*\\.mlp\\.experts$'",
+    ),
+    Code(
         "KT160",
         "No rule file for this model",
         "Rule files say under architectures which models they are for. None of those that"

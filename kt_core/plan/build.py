@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from kt_core.devices.torch_backends import torch_device
 from kt_core.errors import KtError, Location, PlanError, Problem, Severity
 from kt_core.operators.kernel import Kernel, KernelContext
 from kt_core.operators.operator import Operator
@@ -57,7 +58,7 @@ def make_plan(
         registry or default_registry(),
         canonical(default_device),
         next(iter(model.parameters())).dtype,
-        Devices(assume_devices),
+        Devices(assume_devices, registry),
     ).build(context)
 
 
@@ -274,7 +275,7 @@ class _Builder:
             self._check_formats(module, chosen, infos)
             kernel: type[Kernel] = self.registry.load_target(chosen.found.spec)
             context = KernelContext(
-                module.path, self.dtype, torch.device(chosen.device), chosen.options
+                module.path, self.dtype, torch_device(chosen.device), chosen.options
             )
             reasons = kernel.check(shape, infos, context)
             if reasons:

@@ -12,6 +12,7 @@ from kt_core.registry.specs import (
     AliasSpec,
     ArchitectureSpec,
     CommandSpec,
+    DeviceSpec,
     KernelSpec,
     OperatorSpec,
 )
@@ -19,6 +20,7 @@ from kt_core.registry.validation import (
     alias_faults,
     architecture_faults,
     command_faults,
+    device_faults,
     kernel_faults,
     operator_faults,
 )
@@ -50,6 +52,7 @@ SORTS = (
         architecture_faults,
     ),
     Sort("kt_register_commands", "commands", "command", CommandSpec, command_faults),
+    Sort("kt_register_devices", "devices", "device", DeviceSpec, device_faults),
 )
 RULES = "kt_register_rules"
 
@@ -101,6 +104,8 @@ def claimed(brought: Mapping[str, Iterable[Any]]) -> Iterator[str]:
     """Yield the names in specs that may be malformed."""
     for specs in brought.values():
         for spec in specs:
+            if isinstance(spec, DeviceSpec):  # kinds may be brought by several; the first counts
+                continue
             aliases = getattr(spec, "aliases", ())
             more = aliases if isinstance(aliases, tuple | list) else ()
             yield from (name for name in (spec.name, *more) if isinstance(name, str))

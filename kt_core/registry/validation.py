@@ -11,6 +11,7 @@ from kt_core.registry.specs import (
     AliasSpec,
     ArchitectureSpec,
     CommandSpec,
+    DeviceSpec,
     KernelSpec,
     OperatorSpec,
 )
@@ -76,6 +77,14 @@ def command_faults(spec: CommandSpec, package: str, distribution: str) -> Iterat
         yield f"module {spec.module!r} is not of the form package.module"
     elif package and spec.module.partition(".")[0] != package:
         yield f'module "{spec.module}" lies outside the plugin\'s own package "{package}"'
+    yield from _summary(spec.summary)
+
+
+def device_faults(spec: DeviceSpec, package: str, distribution: str) -> Iterator[str]:
+    """Yield what is wrong with a kind of devices."""
+    if not _is_word(spec.name):
+        yield f"name {spec.name!r} is not a lower-case word"
+    yield from _target(spec.target)
     yield from _summary(spec.summary)
 
 

@@ -85,6 +85,10 @@ NO_MODEL: Mapping[str, str] = {
 """Model files of KTransformers without a counterpart, and why."""
 
 
+OLD_PATHS: Mapping[str, tuple[str, str]] = {"modeling_mixtral": ("block_sparse_moe", "mlp")}
+"""Its copies of old model files -> a part of module paths there, and what transformers calls it now."""
+
+
 ROUTERS_ARE_LINEAR: Mapping[str, str] = {
     "modeling_mixtral": "model.layers.5.block_sparse_moe.gate",
     "modeling_qwen2_moe": "model.layers.5.mlp.gate",

@@ -1,4 +1,7 @@
-"""Routers that KTransformers' rules for all linear layers took along, and rounded to four bits."""
+"""What rules written for KTransformers' copies of model files meet in transformers' own.
+
+Routers were ordinary linear layers there, and a part of Mixtral had another name.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from kt_core.errors import Severity
 from kt_core.registry.known import UPSTREAM_PREFIX
 from kt_core.rules import patterns
 from kt_core.rules.draft import Draft
-from kt_core.rules.ktransformers import MODELS_PREFIX, ROUTERS_ARE_LINEAR
+from kt_core.rules.ktransformers import MODELS_PREFIX, OLD_PATHS, ROUTERS_ARE_LINEAR
 from kt_core.rules.problems import Problems
+from kt_core.rules.text import show, yaml_string
 
 _ROUNDING = ("KLinearMarlin", "VLinearMarlin")
 
@@ -43,11 +47,35 @@ def lint_routers(rules: Sequence[Draft], problems: Problems) -> None:
                 )
 
 
+def lint_old_paths(rules: Sequence[Draft], problems: Problems) -> None:
+    """Warn of patterns with a word that transformers has no longer; the file names its model."""
+    named = _model_files(rules)
+    for module, (old, new) in OLD_PATHS.items():
+        for draft in rules if named == {module} else ():
+            if draft.name is not None and old in draft.name and draft.sound:
+                problems.add(
+                    "KT144",
+                    f"{show(old)} is called {new} in transformers, so this pattern finds nothing",
+                    draft.places["match.name"],
+                    facts=["KTransformers has a copy of an older model file"],
+                    help=f"name: {yaml_string(draft.name.replace(old, new))}",
+                    severity=Severity.WARNING,
+                )
+
+
+def _model_files(rules: Sequence[Draft]) -> set[str]:
+    """KTransformers' model files that ``match.class`` names."""
+    classes = [draft.match_class or "" for draft in rules]
+    return {
+        name.removeprefix(MODELS_PREFIX).partition(".")[0]
+        for name in classes
+        if name.startswith(MODELS_PREFIX)
+    }
+
+
 def _routers(rules: Sequence[Draft]) -> Iterator[str]:
     """A path of a router of each model that the rules name classes of."""
-    named = {
-        (draft.match_class or "").removeprefix(MODELS_PREFIX).partition(".")[0] for draft in rules
-    }
+    named = _model_files(rules)
     for module, path in ROUTERS_ARE_LINEAR.items():
         if module in named:
             yield path

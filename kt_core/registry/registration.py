@@ -104,8 +104,6 @@ def claimed(brought: Mapping[str, Iterable[Any]]) -> Iterator[str]:
     """Yield the names in specs that may be malformed."""
     for specs in brought.values():
         for spec in specs:
-            if isinstance(spec, DeviceSpec):  # kinds may be brought by several; the first counts
-                continue
             aliases = getattr(spec, "aliases", ())
             more = aliases if isinstance(aliases, tuple | list) else ()
             yield from (name for name in (spec.name, *more) if isinstance(name, str))

@@ -76,8 +76,7 @@ class Registry:
                 found = Found(kernel, record)
                 self._kernels.update(dict.fromkeys(names_of(kernel), found))
             for device in record.devices:
-                # The first to bring a kind keeps it; the core's own come first.
-                self._devices.setdefault(device.name, (device, record))
+                self._devices[device.name] = (device, record)
                 add_kind(device.name)
         self._add_aliases()
 

@@ -114,8 +114,8 @@ def claims_of(field: str, spec: Any) -> Iterator[tuple[str, str]]:
     elif field == "architectures":
         yield "architecture", spec.gguf
         yield from (("model class", name) for name in spec.architectures)
-    elif field == "commands":
-        yield "command", spec.name
+    elif field in ("commands", "devices"):
+        yield field.removesuffix("s"), spec.name
 
 
 def twice_in(brought: Mapping[str, tuple[Any, ...]]) -> Iterator[str]:

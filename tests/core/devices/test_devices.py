@@ -238,7 +238,7 @@ def test_a_plugin_brings_a_kind_that_rules_may_name(monkeypatch):
 def test_a_plugin_with_a_wrong_kind_is_refused(spec, says):
     registry = Registry.of(core_candidate(), plugin_with(spec))
     assert any(says in problem.message for problem in registry.problems())
-    assert [found.kind for found in registry.devices()] == list(kinds.BUILT_IN)
+    assert [found.name for found in registry.devices()] == list(kinds.BUILT_IN)
 
 
 @pytest.mark.parametrize("target", ["json:dumps", "collections:Counter", "no_such_module:X"])

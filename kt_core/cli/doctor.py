@@ -39,6 +39,9 @@ FLAGS_OF_INTEREST = (
 )
 """CPU flags that kernels choose by, in ``/proc/cpuinfo``'s spelling."""
 
+DEVICE_SECONDS = 60.0
+"""How long torch may take to start and to name its devices."""
+
 USUAL_DEVICES = ("cpu", "cuda")
 """Devices whose absence is worth a line."""
 
@@ -96,6 +99,7 @@ def examine(
             "available": memory.available,
             "limit": memory.limit,
         },
+        **_devices(environ),
         "gpus": [vars(gpu) for gpu in gpus],
         "no_gpu": no_gpu or None,
         "plugins": _plugins(registry),
@@ -104,6 +108,39 @@ def examine(
         "notes": list(_notes(environ)),
         "problems": [problem.to_json() for problem in problems],
     }
+
+
+def _devices(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What torch sees, and why it sees nothing of a kind; asked in a process of its own."""
+    import json
+    import subprocess
+    import sys
+
+    from kt_core.registry.packages import installed_version
+
+    nothing: dict[str, Any] = {"devices": [], "no_devices": {}}
+    if installed_version("torch") is None:
+        return nothing
+    command = [sys.executable, "-m", "kt_core.devices"]
+    said: list[str] = []
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=DEVICE_SECONDS,
+            check=False,
+            env=dict(environ),
+        )
+        said = done.stderr.strip().splitlines()
+        found: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        reason = f"torch gave no answer within {DEVICE_SECONDS:g} s"
+    except (OSError, ValueError) as error:
+        reason = said[-1] if said else f"torch cannot be asked: {error}"
+    else:
+        return found
+    return {**nothing, "no_devices": {"all": reason}}
 
 
 def _packages() -> dict[str, str | None]:
@@ -211,6 +248,10 @@ def _text(report: Mapping[str, Any]) -> Iterator[str]:
             *_gpu_rows(report),
         ]
     )
+    rows = list(_device_rows(report))
+    if rows:
+        yield "\ndevices"
+        yield table(rows, indent=2)
     yield "\nplugins"
     for plugin in report["plugins"]:
         label = f"{plugin['distribution']} {plugin['version']}".strip()
@@ -225,6 +266,20 @@ def _text(report: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"  {key}={value}" for key, value in report["environment"].items())
     yield from (f"\nnote: {note}" for note in report["notes"])
     yield from _problem_lines(report["problems"])
+
+
+def _device_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for device in report["devices"]:
+        vendor = "" if device["vendor"] == "unknown" else str(device["vendor"])
+        sizes = [
+            f"{human_bytes(device[key])}{word}"
+            for key, word in (("memory", ""), ("memory_free", " free"))
+            if device[key] is not None
+        ]
+        said = ", ".join(part for part in (device["title"], *sizes, device["detail"]) if part)
+        yield device["name"], vendor, said
+    for kind, reason in report["no_devices"].items():
+        yield kind, "", f"none: {reason}"
 
 
 def _gpu_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

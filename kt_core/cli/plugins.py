@@ -120,6 +120,8 @@ def _more(record: PluginRecord) -> Iterator[tuple[str, list[str]]]:
         yield "models", [f"{spec.gguf} ({spec.name})" for spec in record.architectures]
     if record.commands:
         yield "commands", [f"kt {spec.name}" for spec in record.commands]
+    if record.devices:
+        yield "devices", [spec.name for spec in record.devices]
 
 
 def _reason(record: PluginRecord) -> list[str]:
@@ -198,6 +200,7 @@ def as_json(record: PluginRecord) -> dict[str, Any]:
         "aliases": [vars(alias) for alias in record.aliases],
         "architectures": [vars(spec) for spec in record.architectures],
         "commands": [vars(spec) for spec in record.commands],
+        "devices": [vars(spec) for spec in record.devices],
     }
 
 

@@ -168,6 +168,18 @@ CODES = (
         "  help: the file may be of a variant of the model that computes something else",
     ),
     Code(
+        "KT334",
+        "A kernel would round routers coarsely",
+        "A router's scores decide which experts a token meets, and differences between them are "
+        "small. KTransformers' rule files for Qwen's MoE models round routers to four bits along "
+        "with all other linear layers. kt warns of it; with --strict it is an error. Leave the "
+        "routers out of the rule, or use a file that stores them in a format the kernel keeps.",
+        "rules.yaml:12:3: KT334 warning: kt_ops_cuda.marlin would round 28 routers coarsely, "
+        "model.layers.0.mlp.shared_expert_gate among them\n"
+        "  a router's small differences decide which experts a token meets\n"
+        "  help: leave them out of the rule: name: '^(?!.*\\.shared_expert_gate$)…'",
+    ),
+    Code(
         "KT336",
         "An attention's kv_b_proj is not where it can be absorbed",
         "kt_core.MlaAttention multiplies queries and latents by kv_b_proj from both sides, so it needs "

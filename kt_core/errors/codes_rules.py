@@ -362,6 +362,30 @@ CODES = (
         "rules.yaml:8:7: KT142 note: dump_enable: false has no effect\n  help: delete dump_enable",
     ),
     Code(
+        "KT143",
+        "KTransformers rounds routers with this rule",
+        "In KTransformers the routers of some models are ordinary linear layers, and a rule for "
+        "all linear layers makes 4-bit weights of them too, which changes the experts that tokens "
+        "meet. In transformers routers are classes of their own, so the same rule leaves them as "
+        "precise as they are stored. It is a note, for whoever compares results.",
+        "rules.yaml:8:11: KT143 note: the pattern also finds routers (model.layers.5.mlp.gate), "
+        "which KTransformers rounds to 4 bits\n"
+        "  KLinearMarlin makes 4-bit weights of what it is given there\n"
+        "  help: nothing to do: here routers are no torch.nn.Linear and stay as precise as they are "
+        "stored",
+    ),
+    Code(
+        "KT144",
+        "A module's path of an older model file",
+        "transformers renamed a part of some models, and KTransformers' copies of the model files "
+        "still have the old word. A pattern with it finds no module, so what it should place stays "
+        "where the other rules put it. kt rules migrate writes the new word.",
+        'rules.yaml:29:11: KT144 warning: "block_sparse_moe" is called mlp in transformers, so this '
+        "pattern finds nothing\n"
+        "  KTransformers has a copy of an older model file\n"
+        "  help: name: '^model\\.layers\\..*\\.mlp\\.experts$'",
+    ),
+    Code(
         "KT160",
         "No rule file for this model",
         "Rule files say under architectures which models they are for. None of those that"

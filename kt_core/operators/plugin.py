@@ -7,6 +7,7 @@ from kt_core.registry.specs import (
     EXPERTS,
     LINEAR,
     Accepted,
+    DeviceSpec,
     KernelSpec,
     OperatorSpec,
     ProbeEnv,
@@ -17,7 +18,7 @@ KT_PLUGIN_API = 1
 
 _DEVICE = {
     "type": "string",
-    "pattern": "^(cpu|cuda|xpu|npu)(:[0-9]+)?$",
+    "pattern": "^[a-z][a-z0-9]*(:[0-9]+)?$",
     "description": "A device: cpu, cuda, cuda:1, …",
 }
 _PLACEMENT = {
@@ -271,7 +272,7 @@ _KERNELS = (
         name="kt_core.torch_linear",
         target="kt_core.operators.torch_linear:TorchLinear",
         kind=LINEAR,
-        devices=("cpu", "cuda", "xpu", "npu"),
+        devices=("cpu", "cuda", "xpu", "npu", "mps"),
         weight_formats=("*",),
         summary="torch's matrix product on dequantised weights.",
         aliases=("KLinearTorch", "torch"),
@@ -280,7 +281,7 @@ _KERNELS = (
         name="kt_core.torch_experts",
         target="kt_core.operators.torch_experts:TorchExperts",
         kind=EXPERTS,
-        devices=("cpu", "cuda", "xpu", "npu"),
+        devices=("cpu", "cuda", "xpu", "npu", "mps"),
         weight_formats=("*",),
         summary="A plain loop over the chosen experts on dequantised weights; the reference.",
         aliases=("KExpertsTorch",),
@@ -298,6 +299,19 @@ def kt_register_operators() -> tuple[OperatorSpec, ...]:
 def kt_register_kernels() -> tuple[KernelSpec, ...]:
     """Return the torch kernels."""
     return _KERNELS
+
+
+@hookimpl
+def kt_register_devices() -> tuple[DeviceSpec, ...]:
+    """Return the kinds of devices that torch itself drives."""
+    home = "kt_core.devices.torch_backends"
+    return (
+        DeviceSpec("cpu", f"{home}:Cpu", "The host's processor."),
+        DeviceSpec("cuda", f"{home}:Cuda", "NVIDIA's GPUs, and AMD's under ROCm."),
+        DeviceSpec("xpu", f"{home}:Xpu", "Intel's GPUs."),
+        DeviceSpec("npu", f"{home}:Npu", "Ascend's processors, with torch_npu."),
+        DeviceSpec("mps", f"{home}:Mps", "The GPU of Apple's chips."),
+    )
 
 
 @hookimpl

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from kt_core.devices.torch_backends import torch_device
 from kt_core.errors import KtError, Location, PlanError, Problem
 from kt_core.operators.kernel import Kernel, KernelContext
 from kt_core.operators.operator import Operator
@@ -18,6 +19,7 @@ from kt_core.plan.findings import rule_without_effect, tensors_left_over
 from kt_core.plan.layers import Stack, check_transfer_map, stack_of
 from kt_core.plan.model import KernelPlan, ModulePlan, Plan, RulePlan
 from kt_core.plan.resolve import Resolution, ResolvedKernel, Resolver
+from kt_core.plan.routers import Routers
 from kt_core.plan.skeleton import ModuleInfo, Skeleton, skeleton_of
 from kt_core.registry.registry import Registry, default_registry
 from kt_core.registry.specs import OperatorSpec
@@ -56,7 +58,7 @@ def make_plan(
         registry or default_registry(),
         canonical(default_device),
         next(iter(model.parameters())).dtype,
-        Devices(assume_devices),
+        Devices(assume_devices, registry),
     ).build(context)
 
 
@@ -82,6 +84,7 @@ class _Builder:
         self.problems: list[Problem] = []
         self.binder = ModuleBinder(model, source, registry)
         self.stack = Stack()
+        self.routers = Routers()
         reason = devices.missing(default_device)
         if reason is not None:
             self.problems.append(
@@ -123,6 +126,7 @@ class _Builder:
         )
         for rule in rules:
             self.problems.extend(rule_without_effect(rule, self.rules.rules[rule.index].place()))
+        self.problems.extend(self.routers.problems())
         for module in modules:
             self._check_among(module, modules)
             if module.rule is not None and "transfer_map" in module.kwargs:
@@ -204,7 +208,7 @@ class _Builder:
         kernels = [k for k in (resolution.decode, resolution.prefill) if k is not None]
         if operator is not None and kernels:
             late = streamed if self.stack.streams(module.path) else resident
-            self._kernel_bytes(module, operator.spec, kernels, bound, resident, late)
+            self._kernel_bytes(module, operator.spec, kernels, bound, resident, late, where)
         elif bound.tied_to is None:
             size = sum(p.numel * p.bytes_each for p in module.parameters)
             if size:
@@ -248,6 +252,7 @@ class _Builder:
         bound: Bound,
         resident: dict[str, int],
         late: dict[str, int],
+        where: Location | None,
     ) -> None:
         """Let each kernel check what it gets, and add the bytes it will hold.
 
@@ -273,7 +278,7 @@ class _Builder:
             self._check_formats(module, chosen, infos)
             kernel: type[Kernel] = self.registry.load_target(chosen.found.spec)
             context = KernelContext(
-                module.path, self.dtype, torch.device(chosen.device), chosen.options
+                module.path, self.dtype, torch_device(chosen.device), chosen.options
             )
             reasons = kernel.check(shape, infos, context)
             if reasons:
@@ -283,6 +288,8 @@ class _Builder:
                     facts=[f"rejected: {reason}" for reason in reasons],
                     help="name another kernel for this module, or match it with class: default",
                 )
+            promise = kernel.accuracy(shape, infos, context)
+            self.routers.look_at(module, chosen.found.spec.name, promise, where)
             size = kernel.resident_bytes(shape, infos, context)
             held = resident if chosen is kernels[0] else late
             held[chosen.device] = held.get(chosen.device, 0) + size

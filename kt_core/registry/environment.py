@@ -157,12 +157,16 @@ def cuda_presence(environ: Mapping[str, str], root: Path = Path("/")) -> CudaPre
 
 
 def extension_missing(kind: str) -> str:
-    """Return why torch cannot have ``xpu`` or ``npu`` devices here, empty if it may have them.
+    """Return why torch cannot have ``xpu``, ``npu`` or ``mps`` devices here, empty if it may.
 
     Judged by the installed distributions; whether such a device is there only torch can say.
     """
     if kind == "npu":
         return "" if installed_version("torch-npu") else "torch_npu is not installed"
+    if kind == "mps":
+        return "" if sys.platform == "darwin" else "there is no GPU of Apple's here"
+    if kind != "xpu":  # a plugin's own kind, of which only it can tell
+        return ""
     torch = torch_version()
     build = (torch or "").partition("+")[2]
     # Builds from source carry a commit there and may have anything.

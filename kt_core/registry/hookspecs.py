@@ -15,6 +15,7 @@ from kt_core.registry.specs import (
     AliasSpec,
     ArchitectureSpec,
     CommandSpec,
+    DeviceSpec,
     KernelSpec,
     OperatorSpec,
     ProbeEnv,
@@ -61,6 +62,12 @@ def kt_register_architectures() -> Iterable[ArchitectureSpec]:
 @hookspec
 def kt_register_commands() -> Iterable[CommandSpec]:
     """Return commands for ``kt``. They are looked up when a word is no command of kt's own."""
+    return ()
+
+
+@hookspec
+def kt_register_devices() -> Iterable[DeviceSpec]:
+    """Return the kinds of devices this plugin brings, such as those of an extension of torch."""
     return ()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pluggy
 
+from kt_core.devices.kinds import known_kinds
 from kt_core.registry.environment import (
     cuda_presence,
     extension_missing,
@@ -21,9 +22,6 @@ from kt_core.registry.specs import (
     ProbeResult,
     Rejected,
 )
-
-DEVICE_TYPES = ("cpu", "cuda", "xpu", "npu")
-"""Device types a rule may name."""
 
 Spec = OperatorSpec | KernelSpec
 
@@ -45,8 +43,8 @@ def device_rejection(spec: Spec, device: str, environ: Mapping[str, str]) -> Rej
     kind, _, index = device.partition(":")
     if torch_version() is None:  # whatever takes a module's place is a torch module
         return Rejected(("torch is not installed",), 'pip install "kt-core[torch]"')
-    if kind not in DEVICE_TYPES:
-        known = ", ".join(DEVICE_TYPES)
+    if kind not in known_kinds():
+        known = ", ".join(known_kinds())
         return Rejected((f'kt has no device "{device}"',), f"use {known}, or cuda:1 and so on")
     if isinstance(spec, KernelSpec) and kind not in spec.devices:
         return Rejected(

@@ -11,6 +11,7 @@ from kt_core.registry.specs import (
     AliasSpec,
     ArchitectureSpec,
     CommandSpec,
+    DeviceSpec,
     KernelSpec,
     OperatorSpec,
 )
@@ -74,6 +75,7 @@ class PluginRecord:
     aliases: tuple[AliasSpec, ...] = ()
     architectures: tuple[ArchitectureSpec, ...] = ()
     commands: tuple[CommandSpec, ...] = ()
+    devices: tuple[DeviceSpec, ...] = ()
     claims: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     location: str = ""

@@ -12,6 +12,7 @@ from kt_core.registry.specs import (
     AliasSpec,
     ArchitectureSpec,
     CommandSpec,
+    DeviceSpec,
     KernelSpec,
     OperatorSpec,
 )
@@ -19,6 +20,7 @@ from kt_core.registry.validation import (
     alias_faults,
     architecture_faults,
     command_faults,
+    device_faults,
     kernel_faults,
     operator_faults,
 )
@@ -50,6 +52,7 @@ SORTS = (
         architecture_faults,
     ),
     Sort("kt_register_commands", "commands", "command", CommandSpec, command_faults),
+    Sort("kt_register_devices", "devices", "device", DeviceSpec, device_faults),
 )
 RULES = "kt_register_rules"
 

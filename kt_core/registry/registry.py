@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from kt_core import __version__
+from kt_core.devices.kinds import add_kind
 from kt_core.errors import Location, PluginError, Problem
 from kt_core.registry.allowlist import ALLOW_VARIABLE, allow
 from kt_core.registry.candidates import (
@@ -28,6 +29,7 @@ from kt_core.registry.specs import (
     AliasSpec,
     ArchitectureSpec,
     CommandSpec,
+    DeviceSpec,
     KernelSpec,
     OperatorSpec,
     ProbeResult,
@@ -66,6 +68,7 @@ class Registry:
         self.plugins: tuple[PluginRecord, ...] = tuple(sorted(records, key=_record_order))
         self._operators: dict[str, Found[OperatorSpec]] = {}
         self._kernels: dict[str, Found[KernelSpec]] = {}
+        self._devices: dict[str, tuple[DeviceSpec, PluginRecord]] = {}
         for record in self.plugins:
             for operator in record.operators:
                 host = Found(operator, record)
@@ -73,6 +76,9 @@ class Registry:
             for kernel in record.kernels:
                 found = Found(kernel, record)
                 self._kernels.update(dict.fromkeys(names_of(kernel), found))
+            for device in record.devices:
+                self._devices[device.name] = (device, record)
+                add_kind(device.name)
         self._add_aliases()
 
     @classmethod
@@ -175,6 +181,16 @@ class Registry:
         """Return the model families that plugins bring, sorted by name."""
         found = (spec for record in self.plugins for spec in record.architectures)
         return tuple(sorted(found, key=lambda spec: spec.name))
+
+    def devices(self) -> tuple[DeviceSpec, ...]:
+        """Return the kinds of devices that are known, the core's first."""
+        return tuple(spec for spec, _ in self._devices.values())
+
+    def load_device(self, spec: DeviceSpec) -> type:
+        """Import the class behind a kind of devices; raises ``PluginError`` as ``load_target``."""
+        from kt_core.registry.targets import load_target
+
+        return load_target(spec, self._devices[spec.name][1])
 
     def commands(self) -> Mapping[str, tuple[CommandSpec, PluginRecord]]:
         """Return the commands that plugins bring, by name."""

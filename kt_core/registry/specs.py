@@ -106,6 +106,19 @@ class CommandSpec:
 
 
 @dataclass(frozen=True)
+class DeviceSpec:
+    """A kind of devices that rules may name.
+
+    ``name`` is torch's word for it (``"npu"``), ``target`` a dotted path ``package.module:Class`` of
+    a :class:`kt_core.devices.backend.Backend`, imported only when somebody asks for devices.
+    """
+
+    name: str
+    target: str
+    summary: str
+
+
+@dataclass(frozen=True)
 class ProbeEnv:
     """What a probe may look at. ``device`` is the device type the rule asks for (``"cpu"``).
 

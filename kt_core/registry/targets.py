@@ -5,12 +5,20 @@ from __future__ import annotations
 import importlib
 import inspect
 
+from kt_core.devices.backend import Backend
 from kt_core.errors import PluginError
 from kt_core.registry.loading import describe, isolated
 from kt_core.registry.records import PluginRecord
-from kt_core.registry.specs import EXPERTS, LINEAR, ArchitectureSpec, KernelSpec, OperatorSpec
+from kt_core.registry.specs import (
+    EXPERTS,
+    LINEAR,
+    ArchitectureSpec,
+    DeviceSpec,
+    KernelSpec,
+    OperatorSpec,
+)
 
-Spec = OperatorSpec | KernelSpec | ArchitectureSpec
+Spec = OperatorSpec | KernelSpec | ArchitectureSpec | DeviceSpec
 
 TORCH_EXTRA = ("torch", "transformers", "safetensors", "tokenizers", "jinja2")
 """Modules that come with ``kt-core[torch]``."""
@@ -68,12 +76,19 @@ def _check_kernel(spec: KernelSpec, plugin: PluginRecord, target: type) -> None:
         )
 
 
-def _check_base(spec: OperatorSpec | ArchitectureSpec, plugin: PluginRecord, target: type) -> None:
+def _check_base(
+    spec: OperatorSpec | ArchitectureSpec | DeviceSpec, plugin: PluginRecord, target: type
+) -> None:
     """What takes a module's place is an Operator, what reads a family's files a Family."""
-    from kt_core.models.family import Family
-    from kt_core.operators.operator import Operator
+    base: type = Backend
+    if isinstance(spec, OperatorSpec):
+        from kt_core.operators.operator import Operator
 
-    base: type = Operator if isinstance(spec, OperatorSpec) else Family
+        base = Operator
+    elif isinstance(spec, ArchitectureSpec):
+        from kt_core.models.family import Family
+
+        base = Family
     if not issubclass(target, base):
         where = f"{base.__module__}.{base.__name__}"
         raise _fault(spec, plugin, f"{target.__name__} is no {where}")

@@ -11,6 +11,7 @@ from kt_core.registry.specs import (
     AliasSpec,
     ArchitectureSpec,
     CommandSpec,
+    DeviceSpec,
     KernelSpec,
     OperatorSpec,
 )
@@ -79,6 +80,14 @@ def command_faults(spec: CommandSpec, package: str, distribution: str) -> Iterat
     yield from _summary(spec.summary)
 
 
+def device_faults(spec: DeviceSpec, package: str, distribution: str) -> Iterator[str]:
+    """Yield what is wrong with a kind of devices."""
+    if not _is_word(spec.name):
+        yield f"name {spec.name!r} is not a lower-case word"
+    yield from _target(spec.target)
+    yield from _summary(spec.summary)
+
+
 def rule_resource(text: object, package: str) -> tuple[str, str] | str:
     """Split ``package:path/inside/it.yaml``; a string is the reason why it is refused."""
     owner, colon, path = text.partition(":") if isinstance(text, str) else ("", "", "")
@@ -105,8 +114,8 @@ def claims_of(field: str, spec: Any) -> Iterator[tuple[str, str]]:
     elif field == "architectures":
         yield "architecture", spec.gguf
         yield from (("model class", name) for name in spec.architectures)
-    elif field == "commands":
-        yield "command", spec.name
+    elif field in ("commands", "devices"):
+        yield field.removesuffix("s"), spec.name
 
 
 def twice_in(brought: Mapping[str, tuple[Any, ...]]) -> Iterator[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_NAME = re.compile(r"(cpu|cuda|xpu|npu)(?::([0-9]+))?\Z")
+from kt_core.devices.kinds import known_kinds, split
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 _LIKE = re.compile(r"([a-z]+)[\s:_-]*([0-9]*)\Z")
 _MEANT = {
     "gpu": "cuda",
@@ -14,19 +16,19 @@ _MEANT = {
     "host": "cpu",
     "ram": "cpu",
     "cudnn": "cuda",
+    "metal": "mps",
+    "apple": "mps",
+    "ascend": "npu",
 }
-KINDS = ("cpu", "cuda", "xpu", "npu")
 
 
 def kind_of(device: str) -> str | None:
     """Return ``"cuda"`` for ``"cuda:1"``; ``None`` if ``device`` is not well-formed."""
-    found = _NAME.match(device)
+    found = split(device)
     if found is None:
         return None
-    kind, number = found.groups()
-    if number is not None and (str(int(number[:6])) != number or (kind == "cpu" and number != "0")):
-        return None
-    return kind
+    number = device.partition(":")[2]
+    return found[0] if not number or _NUMBER.fullmatch(number) else None
 
 
 def meant_by(device: str) -> str | None:
@@ -36,13 +38,13 @@ def meant_by(device: str) -> str | None:
         return None
     word, number = found.groups()
     kind = _MEANT.get(word, word)
-    if kind not in KINDS:
+    if kind not in known_kinds():
         from kt_core.rules.suggest import did_you_mean
 
-        near = did_you_mean(kind, KINDS)
+        near = did_you_mean(kind, known_kinds())
         if near is None:
             return None
         kind = near
-    if kind == "cpu" or not number:
+    if kind in ("cpu", "mps") or not number:
         return kind
     return f"{kind}:{int(number[:4])}"

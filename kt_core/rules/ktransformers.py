@@ -95,6 +95,19 @@ NO_MODEL: Mapping[str, str] = {
 """Model files of KTransformers without a counterpart, and why."""
 
 
+OLD_PATHS: Mapping[str, tuple[str, str]] = {"modeling_mixtral": ("block_sparse_moe", "mlp")}
+"""Its copies of old model files -> a part of module paths there, and what transformers calls it now."""
+
+
+ROUTERS_ARE_LINEAR: Mapping[str, str] = {
+    "modeling_mixtral": "model.layers.5.block_sparse_moe.gate",
+    "modeling_qwen2_moe": "model.layers.5.mlp.gate",
+    "modeling_qwen3_moe": "model.layers.5.mlp.gate",
+    "modeling_qwen3_next": "model.layers.5.mlp.gate",
+}
+"""Its model files in which a router is an ordinary linear layer, with the path of one."""
+
+
 RENAMED: Mapping[str, str] = {
     "QuantizedLinearMarlin": "KLinearMarlin",
     "QuantizedLinearTorch": "KLinearTorch",

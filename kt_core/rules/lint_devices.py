@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kt_core.devices.kinds import known_kinds
 from kt_core.rules import devices
 from kt_core.rules.fields import PLACEMENT_KWARGS
 from kt_core.rules.problems import Problems
@@ -37,7 +38,8 @@ def check_device(replace: Replacement, key: str, name: str, problems: Problems) 
     meant = devices.meant_by(value) if isinstance(value, str) else None
     if isinstance(value, int) and not isinstance(value, bool):
         meant = f"cuda:{value}"
-    facts = ["devices: cpu, cuda, cuda:0, cuda:1, …, xpu, npu"]
+    others = [kind for kind in known_kinds() if kind not in ("cpu", "cuda")]
+    facts = [f"devices: cpu, cuda, cuda:0, cuda:1, …, {', '.join(others)}"]
     if value == "meta":
         meant = "cpu"
         facts = ["meta is where models are built without memory; nothing can run there"]

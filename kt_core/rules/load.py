@@ -15,6 +15,7 @@ from kt_core.rules.limits import MAX_BYTES
 from kt_core.rules.lint_match import lint_match
 from kt_core.rules.lint_order import lint_order
 from kt_core.rules.lint_replace import lint_replace
+from kt_core.rules.lint_upstream import lint_old_paths, lint_routers
 from kt_core.rules.model import Rule, RuleSet
 from kt_core.rules.problems import Problems
 from kt_core.rules.source import read_tree
@@ -89,6 +90,8 @@ def check_text(
         lint_replace(draft, registry, problems, after_continue=continued)
         continued = continued or draft.continue_
     lint_order(document.rules, problems)
+    lint_routers(document.rules, problems)
+    lint_old_paths(document.rules, problems)
     found = problems.all()
     return Checked(None if problems.failed else _ruleset(document, path), found)
 

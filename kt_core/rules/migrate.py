@@ -12,7 +12,7 @@ from kt_core.registry.specs import EXPERTS, LINEAR
 from kt_core.rules.classes import meant_by
 from kt_core.rules.edit import Editor
 from kt_core.rules.fields import KERNEL_KWARGS, PLACEMENT_KWARGS
-from kt_core.rules.ktransformers import MODEL_CLASSES, RENAMED
+from kt_core.rules.ktransformers import MODEL_CLASSES, OLD_PATHS, RENAMED
 from kt_core.rules.load import check_text
 from kt_core.rules.model import DEFAULT
 from kt_core.rules.nodes import Mapping, Node, Scalar, Sequence
@@ -145,6 +145,12 @@ class _Migration:
         return None
 
     def _match(self, match: Mapping) -> None:
+        name = _scalar(match, "name")
+        for old, new in OLD_PATHS.values():
+            if name is None or not self._is_old(name):
+                continue
+            self.editor.rewrite(name, name.text.replace(old, new))
+            self.changes.append(Change(name.line, old, new, "what transformers calls it"))
         value = _scalar(match, "class")
         if value is None or value.text not in MODEL_CLASSES:
             return
@@ -153,6 +159,10 @@ class _Migration:
         self.changes.append(
             Change(value.line, value.text, meant, "KTransformers' copy of transformers' class")
         )
+
+    def _is_old(self, name: Scalar) -> bool:
+        said = self._said.get((name.line, name.column), ())
+        return any(problem.code == "KT144" for problem in said)
 
     def _replace(self, replace: Mapping) -> None:
         kind = None

@@ -194,6 +194,9 @@ def _none_fits(
 ) -> Problem:
     near = did_you_mean(variant, [file.variant for file in meant]) if variant else None
     first = meant[0]
+    kind = devices.kind_of(device) if device is not None else None
+    if variant is None and kind not in (None, "cpu", "cuda"):
+        return _no_plugin(wanted, str(device), str(kind), meant)
     return Problem(
         "KT162",
         f'no rule file for {listed(wanted)} is called "{variant}"'
@@ -201,6 +204,20 @@ def _none_fits(
         else f"no rule file for {listed(wanted)} is made for {device}",
         facts=tuple(_describe(meant)),
         help=f"--rules {near or first.variant}, or name a file: --rules FILE",
+    )
+
+
+def _no_plugin(wanted: Sequence[str], device: str, kind: str, meant: Sequence[RuleFile]) -> Problem:
+    """Of devices that none of our distributions computes on, only torch's own kernels are there."""
+    return Problem(
+        "KT162",
+        f"no rule file for {listed(wanted)} is made for {device}: a plugin that brings kernels and "
+        f"rule files for {kind} is missing",
+        facts=(
+            *_describe(meant),
+            f"on {kind} there are torch's own kernels, on dequantised weights",
+        ),
+        help=f"install such a plugin, or write a file for torch's: kt rules new --device {device}",
     )
 
 

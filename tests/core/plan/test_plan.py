@@ -118,6 +118,23 @@ def test_a_rule_that_another_keeps_away_is_told_which(tiny, tmp_path):
     assert Plan.from_json(json.loads(plan.dumps())) == plan
 
 
+def test_a_router_that_a_kernel_would_round_coarsely_is_named(tmp_path, monkeypatch):
+    from kt_core.models.hf import config_from_values, skeleton_model
+    from kt_core.operators.kernel import Accuracy
+    from kt_core.operators.torch_linear import TorchLinear
+
+    small = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "num_experts": 4}
+    config = config_from_values("qwen2_moe", ("Qwen2MoeForCausalLM",), small)
+    model = skeleton_model(config, torch.bfloat16)
+    rules = check_text(LINEARS, "rules.yaml").ruleset
+    assert codes(make_plan(model, rules), Severity.WARNING) == []
+    monkeypatch.setattr(TorchLinear, "accuracy", classmethod(lambda *args: Accuracy(0.2, "4 bits")))
+    plan = make_plan(model, rules)
+    assert codes(plan, Severity.WARNING) == ["KT334"]
+    assert "2 routers coarsely, model.layers.0.mlp.shared_expert_gate" in plan.problems[0].message
+    assert plan.problems[0].location.line == 2
+
+
 def test_continue_merges_kwargs_from_later_rules(tiny, tmp_path):
     plan = plan_of(
         tiny,

@@ -12,7 +12,16 @@ from kt_core.operators.kernel import Accuracy, ExpertsKernel, ExpertsWeights, Ke
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_cpu.library import check, native
 from kt_ops_cpu.limits import measure_limits
-from kt_ops_cpu.matrices import bias_pointer, check_activations, matrix, reasons, row_major, rows
+from kt_ops_cpu.matrices import (
+    bias_pointer,
+    check_activations,
+    matrix,
+    parts,
+    pointer_types,
+    reasons,
+    row_major,
+    set_rows,
+)
 from kt_ops_cpu.options import always_split, split_from
 from kt_ops_cpu.pool import ensure_pool
 from kt_ops_cpu.rounding import rounding
@@ -84,6 +93,7 @@ class CpuExperts(ExpertsKernel):
         kept = {part: bias_pointer(bias, size, name) for part, (bias, size) in biases.items()}
         self._kept = (weights, pointers, kept)
         self._split = split_from(self.context.options)
+        self._call_type = native().ffi.typeof("struct kt_cpu_experts *")
         self._layer = native().ffi.new(
             "struct kt_cpu_experts_layer *",
             {
@@ -132,34 +142,35 @@ class CpuExperts(ExpertsKernel):
         check_activations(hidden_states, self.shape.hidden_size, name)
         ids, scores = self._routing(hidden_states, top_k_index, top_k_weights)
         x = row_major(hidden_states)
-        y = torch.empty(hidden_states.shape, dtype=x.dtype)
-        if ids.shape[1] == 0:
+        y = x.new_empty(x.shape)
+        tokens, top_k = ids.shape
+        if top_k == 0:
             return y.zero_()
         module = native()
-        ffi = module.ffi
-        for first in range(0, x.shape[0], TOKENS_PER_CALL):
-            part = slice(first, first + TOKENS_PER_CALL)
-            call = ffi.new(
-                "struct kt_cpu_experts *",
-                {
-                    "layer": self._layer,
-                    "x": rows(x[part]),
-                    "y": rows(y[part]),
-                    "ids": ffi.cast("int64_t *", ids[part].data_ptr()),
-                    "weights": ffi.cast("float *", scores[part].data_ptr()),
-                    "tokens": x[part].shape[0],
-                    "top_k": ids.shape[1],
-                    "split": self._split(x.shape[0]),
-                },
-            )
+        cast, _, int64s, floats = pointer_types()
+        for some_x, some_y, some_ids, some_scores in parts(
+            tokens, TOKENS_PER_CALL, x, y, ids, scores
+        ):
+            call = module.ffi.new(self._call_type)
+            call.layer = self._layer
+            set_rows(call.x, some_x)
+            set_rows(call.y, some_y)
+            call.ids = cast(int64s, some_ids.data_ptr())
+            call.weights = cast(floats, some_scores.data_ptr())
+            call.tokens = some_x.size(0)
+            call.top_k = top_k
+            call.split = self._split(tokens)
             status = module.lib.kt_cpu_experts(call)
-            facts = []
-            if status == module.lib.KT_CPU_EXPERT_ID:
-                wrong = ids[(ids < -1) | (ids >= self.shape.num_experts)]
-                count = self.shape.num_experts
-                facts = [f"id {int(wrong[0])}; there are {count} experts, from 0 on; -1 is none"]
-            check(status, name, facts)
+            if status:
+                check(status, name, self._facts(status, ids))
         return y
+
+    def _facts(self, status: int, ids: torch.Tensor) -> list[str]:
+        if status != native().lib.KT_CPU_EXPERT_ID:
+            return []
+        count = self.shape.num_experts
+        wrong = ids[(ids < -1) | (ids >= count)]
+        return [f"id {int(wrong[0])}; there are {count} experts, from 0 on; -1 is none"]
 
     def _routing(
         self, x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor
@@ -172,7 +183,8 @@ class CpuExperts(ExpertsKernel):
             and weights.shape == index.shape
             and index.dtype in (torch.int64, torch.int32)
             and weights.dtype.is_floating_point
-            and index.device.type == weights.device.type == "cpu"
+            and index.is_cpu
+            and weights.is_cpu
         )
         if not fits:
             raise KernelError.of(
@@ -184,4 +196,11 @@ class CpuExperts(ExpertsKernel):
                     f"weights {list(weights.shape)} {weights.dtype} on {weights.device}",
                 ],
             )
-        return index.to(torch.int64).contiguous(), weights.detach().to(torch.float32).contiguous()
+        return _as(index, torch.int64), _as(weights.detach(), torch.float32)
+
+
+def _as(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``values`` contiguous in ``dtype``: themselves if they are so already."""
+    if values.dtype is dtype and values.is_contiguous():
+        return values
+    return values.to(dtype).contiguous()

@@ -12,7 +12,15 @@ from kt_core.operators.kernel import Accuracy, KernelContext, LinearKernel
 from kt_core.weights import PackedTensor, TensorInfo
 from kt_ops_cpu.library import check, native
 from kt_ops_cpu.limits import measure_limits
-from kt_ops_cpu.matrices import bias_pointer, check_activations, matrix, reasons, row_major, rows
+from kt_ops_cpu.matrices import (
+    bias_pointer,
+    check_activations,
+    matrix,
+    parts,
+    reasons,
+    row_major,
+    set_rows,
+)
 from kt_ops_cpu.options import always_split, split_from
 from kt_ops_cpu.pool import ensure_pool
 from kt_ops_cpu.rounding import rounding
@@ -62,9 +70,13 @@ class CpuLinear(LinearKernel):
         """
         ensure_pool(self.context.options.get("threads"))
         shape = (self.shape.out_features, self.shape.in_features)
-        self._matrix = matrix(weight, shape, self.context.name)
-        self._bias, self._bias_pointer = bias_pointer(bias, shape[:1], self.context.name)
-        self._weight = weight
+        struct = matrix(weight, shape, self.context.name)
+        kept, pointer = bias_pointer(bias, shape[:1], self.context.name)
+        self._kept = (weight, kept)
+        ffi = native().ffi
+        self._call_type = ffi.typeof("struct kt_cpu_linear *")
+        # Every call begins as a copy of this: calls may come from several threads.
+        self._template = ffi.new(self._call_type, {"weight": struct[0], "bias": pointer})
         self._split = split_from(self.context.options)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -74,24 +86,18 @@ class CpuLinear(LinearKernel):
             KernelError: KT501 before :meth:`load`, KT505 for unfit activations, KT508 to KT510.
         """
         name = self.context.name
-        if not hasattr(self, "_matrix"):
+        if not hasattr(self, "_template"):
             raise KernelError.of("KT501", f"{name} was given no weights")
         check_activations(x, self.shape.in_features, name)
-        flat = row_major(x.reshape(-1, self.shape.in_features))
-        y = torch.empty((flat.shape[0], self.shape.out_features), dtype=x.dtype)
+        flat = row_major(x if x.dim() == 2 else x.reshape(-1, self.shape.in_features))
+        tokens = flat.size(0)
+        y = flat.new_empty((tokens, self.shape.out_features))
         module = native()
-        for first in range(0, flat.shape[0], TOKENS_PER_CALL):
-            part = flat[first : first + TOKENS_PER_CALL]
-            call = module.ffi.new(
-                "struct kt_cpu_linear *",
-                {
-                    "weight": self._matrix[0],
-                    "bias": self._bias_pointer,
-                    "x": rows(part),
-                    "y": rows(y[first : first + TOKENS_PER_CALL]),
-                    "tokens": part.shape[0],
-                    "split": self._split(flat.shape[0]),
-                },
-            )
+        for some_x, some_y in parts(tokens, TOKENS_PER_CALL, flat, y):
+            call = module.ffi.new(self._call_type, self._template[0])
+            set_rows(call.x, some_x)
+            set_rows(call.y, some_y)
+            call.tokens = some_x.size(0)
+            call.split = self._split(tokens)
             check(module.lib.kt_cpu_linear(call), name)
-        return y.view(*x.shape[:-1], self.shape.out_features)
+        return y if x.dim() == 2 else y.view(*x.shape[:-1], self.shape.out_features)

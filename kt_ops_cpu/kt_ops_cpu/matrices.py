@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -117,30 +117,50 @@ def check_activations(x: torch.Tensor, features: int, name: str) -> None:
     Raises:
         KernelError: KT505.
     """
-    if x.device.type != "cpu" or x.layout is not torch.strided:
+    if not x.is_cpu or x.layout is not torch.strided:
         raise KernelError.of(
             "KT505",
             f"{name}: activations are {x.layout} on {x.device}; dense ones on cpu needed",
         )
     if x.dtype not in _DTYPES:
         raise KernelError.of("KT505", f"{name}: {_unfit(x.dtype)}")
-    if x.dim() < 1 or x.shape[-1] != features:
+    if x.dim() < 1 or x.size(-1) != features:
         raise KernelError.of(
             "KT505", f"{name}: activations are {list(x.shape)}; rows of {features} are needed"
         )
 
 
-def rows(x: torch.Tensor) -> dict[str, Any]:
-    """Return the fields of ``struct kt_cpu_rows`` over a 2-d tensor whose rows are contiguous."""
-    return {
-        "data": native().ffi.cast("void *", x.data_ptr()),
-        "row_bytes": x.stride(0) * x.element_size(),
-        "dtype": _DTYPES[x.dtype],
-    }
+@cache
+def pointer_types() -> tuple[Any, Any, Any, Any]:
+    """Return ``ffi.cast`` and the types ``void *``, ``int64_t *`` and ``float *``.
+
+    A decoding step makes dozens of calls, and naming a type costs more than casting to it.
+    """
+    ffi = native().ffi
+    return ffi.cast, *(ffi.typeof(name) for name in ("void *", "int64_t *", "float *"))
+
+
+def set_rows(rows: Any, x: torch.Tensor) -> None:
+    """Fill a ``struct kt_cpu_rows`` with a 2-d tensor whose rows are contiguous."""
+    cast, void, _, _ = pointer_types()
+    rows.data = cast(void, x.data_ptr())
+    rows.row_bytes = x.stride(0) * x.element_size()
+    rows.dtype = _DTYPES[x.dtype]
+
+
+def parts(tokens: int, most: int, *tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield ``tensors``, whose first dimension is ``tokens``, in parts of at most ``most`` rows."""
+    if 0 < tokens <= most:
+        yield tensors
+        return
+    for first in range(0, tokens, most):
+        yield tuple(tensor[first : first + most] for tensor in tensors)
 
 
 def row_major(x: torch.Tensor) -> torch.Tensor:
     """Return ``x``, or a copy of it if its rows are not contiguous or overlap."""
+    if x.is_contiguous():
+        return x
     if x.shape[-1] > 1 and x.stride(-1) != 1:
         return x.contiguous()
     return x if x.shape[0] < 2 or x.stride(0) >= x.shape[-1] else x.contiguous()

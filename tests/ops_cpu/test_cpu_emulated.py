@@ -90,6 +90,7 @@ def inputs(random_packed):
     return given
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(QEMU is None, reason="qemu-user is not installed")
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="compares with this machine's variants")
 @pytest.mark.parametrize("cpu", CPUS)

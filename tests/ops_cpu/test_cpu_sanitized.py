@@ -52,6 +52,7 @@ def build(tmp_path_factory):
     return folder / "build" / "csrc"
 
 
+@pytest.mark.slow
 def test_every_variant_under_sanitizers(build, tmp_path):
     """See sanitized.c: odd sizes, unaligned weights, buffers that end where they must."""
     driver = tmp_path / "driver"
@@ -82,6 +83,7 @@ def test_every_variant_under_sanitizers(build, tmp_path):
         assert int(found[1]) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="names x86-64 registers")
 def test_only_the_variants_of_avx512_hold_its_instructions(build):
     """The second proof beside test_cpu_emulated.py: no object that any CPU may run needs AVX-512."""

@@ -14,6 +14,9 @@
  * constants or registers once everything is inlined. */
 struct kt_gemv {
   int group, is_signed, per_32, tokens;
+  int lines; /* cache lines of weights in the block or step */
+  const uint8_t *ahead; /* as many lines of what comes next, `pitch` bytes apart */
+  int64_t pitch;
   const struct kt_xq8 *x;
   kt_vi dot[KT_STEP / 16][KT_GEMV_TOKENS];
   kt_vf sum[KT_GEMV_TOKENS];
@@ -68,8 +71,18 @@ KT_INLINE int32_t kt_corr(const struct kt_gemv *out, int t, int group) {
 
 KT_INLINE kt_vi kt_splat_int(int32_t value) { return value - (kt_vi){0}; }
 
+/* Lines of what comes next are asked for one by one between the products: a burst of them would fill the
+ * queue of misses and hold up the loads behind it. */
+KT_INLINE void kt_prefetch_some(const struct kt_gemv *out, int k4) {
+  const int puts = out->per_32 ? 8 : KT_STEP / 4, i = k4 % puts;
+#pragma GCC unroll 4
+  for (int n = i * out->lines / puts; n < (i + 1) * out->lines / puts; n++)
+    __builtin_prefetch(out->ahead + n * out->pitch, 0, 3);
+}
+
 KT_INLINE void kt_put(struct kt_gemv *out, int k4, int row, kt_vu v) {
   (void)row;
+  kt_prefetch_some(out, k4);
   const int g = k4 * 4 / out->group, slot = out->per_32 ? 0 : g;
   const kt_factor w = kt_factor_of(v, out->is_signed);
 #pragma GCC unroll 4
@@ -103,10 +116,15 @@ KT_INLINE void kt_put_min(struct kt_gemv *out, int group, int row, kt_vf v) {
 #include "panels/unpack-blocks.h"
 #include "panels/unpack-k.h"
 
-/* The next memory is touched in even shares, one per step. */
-KT_INLINE void kt_prefetch_share(struct kt_ahead ahead, int64_t part, int64_t parts) {
-  const int64_t end = ahead.bytes * (part + 1) / parts;
-  for (int64_t at = ahead.bytes * part / parts; at < end; at += 64) __builtin_prefetch(ahead.first + at, 0, 3);
+/* Even shares of the next memory; the memory at hand where nothing is known to come. */
+struct kt_shares {
+  const uint8_t *next;
+  int64_t bytes, pitch;
+};
+
+KT_INLINE struct kt_shares kt_shares_of(struct kt_ahead ahead, const uint8_t *here, int64_t count, int lines) {
+  const int64_t bytes = ahead.bytes / count;
+  return (struct kt_shares){ahead.bytes > 0 ? ahead.first : here, bytes, bytes / lines};
 }
 
 KT_INLINE void kt_gemv_store(float *c, kt_vf sum) { memcpy(c, &sum, sizeof sum); }
@@ -117,6 +135,9 @@ KT_INLINE void kt_gemv_store(float *c, kt_vf sum) { memcpy(c, &sum, sizeof sum);
                                      int64_t values, const uint8_t *x, int64_t x_stride, float *c,    \
                                      struct kt_ahead ahead) {                                         \
     const int64_t steps = (values + KT_STEP - 1) / KT_STEP;                                           \
+    const int lines = (KT_LANES * (block_bytes) + 63) / 64;                                           \
+    struct kt_shares shares =                                                                         \
+        kt_shares_of(ahead, first, KT_PANEL_ROWS / KT_LANES * (values / 32), lines);                  \
     for (int row = 0; row < KT_PANEL_ROWS; row += KT_LANES) {                                         \
       kt_vf total[KT_GEMV_TOKENS] = {{0}};                                                            \
       for (int64_t s = 0; s < steps; s++) {                                                           \
@@ -124,9 +145,9 @@ KT_INLINE void kt_gemv_store(float *c, kt_vf sum) { memcpy(c, &sum, sizeof sum);
         const struct kt_rows rows = kt_rows_at(block, row_bytes);                                     \
         const int64_t left = (values - s * KT_STEP) / 32;                                             \
         const int blocks = left < KT_STEP / 32 ? (int)left : KT_STEP / 32;                            \
-        if (row == 0) kt_prefetch_share(ahead, s, steps);                                             \
-        for (int g = 0; g < blocks; g++) {                                                            \
-          struct kt_gemv out = {.group = 32, .is_signed = signed_, .per_32 = 1, .tokens = tokens};    \
+        for (int g = 0; g < blocks; g++, shares.next += shares.bytes) {                               \
+          struct kt_gemv out = {.group = 32, .is_signed = signed_, .per_32 = 1, .tokens = tokens,     \
+                                .lines = lines, .ahead = shares.next, .pitch = shares.pitch};         \
           for (int t = 0; t < tokens; t++) out.sum[t] = total[t];                                     \
           out.x = (const struct kt_xq8 *)(x + s * x_stride);                                          \
           kt_unpack_##name(&rows, g * (block_bytes), g, row, &out);                                   \
@@ -143,13 +164,15 @@ KT_INLINE void kt_gemv_store(float *c, kt_vf sum) { memcpy(c, &sum, sizeof sum);
                                      int64_t values, const uint8_t *x, int64_t x_stride, float *c,    \
                                      struct kt_ahead ahead) {                                         \
     const int64_t steps = values / KT_STEP;                                                           \
+    const int lines = (KT_LANES * (block_bytes) + 63) / 64;                                           \
+    struct kt_shares shares = kt_shares_of(ahead, first, KT_PANEL_ROWS / KT_LANES * steps, lines);    \
     for (int row = 0; row < KT_PANEL_ROWS; row += KT_LANES) {                                         \
       kt_vf total[KT_GEMV_TOKENS] = {{0}};                                                            \
-      for (int64_t s = 0; s < steps; s++) {                                                           \
+      for (int64_t s = 0; s < steps; s++, shares.next += shares.bytes) {                              \
         const uint8_t *block = first + row * row_bytes + s * (block_bytes);                           \
         const struct kt_rows rows = kt_rows_at(block, row_bytes);                                     \
-        struct kt_gemv out = {.group = group_, .is_signed = signed_, .per_32 = 0, .tokens = tokens};  \
-        if (row == 0) kt_prefetch_share(ahead, s, steps);                                             \
+        struct kt_gemv out = {.group = group_, .is_signed = signed_, .per_32 = 0, .tokens = tokens,   \
+                              .lines = lines, .ahead = shares.next, .pitch = shares.pitch};           \
         out.x = (const struct kt_xq8 *)(x + s * x_stride);                                            \
         kt_unpack_##name(&rows, row, &out);                                                           \
         for (int t = 0; t < tokens; t++)                                                              \

@@ -12,7 +12,7 @@ from kt_core.testing.packed import random_packed
 pytest.importorskip("kt_ops_cpu.formats")
 
 from kt_ops_cpu.experts import CpuExperts
-from kt_ops_cpu.library import native, set_variant, variant_names
+from kt_ops_cpu.library import native, set_variant, variant, variant_names
 from kt_ops_cpu.pool import set_threads
 
 from kt_ops_cpu import reference
@@ -213,11 +213,12 @@ def test_rows_may_be_strided():
 def test_more_tokens_than_one_pass_holds(monkeypatch):
     """Passes are independent: but for float32 sums in another order, nothing changes.
 
-    AMX takes 16 tokens of an expert at a time and the rest another way, so that where a pass ends
-    decides which way a token goes.
+    AMX takes many tokens of an expert with its tiles, for which it rounds the weights to 15 bits, and a
+    few without; where a pass ends decides which way a token goes.
     """
     kernel = build(make_weights(("Q4_K", "Q4_K", "Q6_K")))
     x, ids, scores = make_call(2500)
     y = kernel.forward(x, ids, scores)
     monkeypatch.setattr("kt_ops_cpu.experts.TOKENS_PER_CALL", 700)
-    assert relative_error(kernel.forward(x, ids, scores), y.double()) < 1e-5
+    most = 1e-4 if variant() == "amx" else 1e-5
+    assert relative_error(kernel.forward(x, ids, scores), y.double()) < most

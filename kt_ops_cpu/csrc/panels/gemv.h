@@ -72,12 +72,13 @@ KT_INLINE int32_t kt_corr(const struct kt_gemv *out, int t, int group) {
 KT_INLINE kt_vi kt_splat_int(int32_t value) { return value - (kt_vi){0}; }
 
 /* Lines of what comes next are asked for one by one between the products: a burst of them would fill the
- * queue of misses and hold up the loads behind it. */
+ * queue of misses and hold up the loads behind it. They come to the second-level cache, as in the first one they
+ * would drive out what is being multiplied. */
 KT_INLINE void kt_prefetch_some(const struct kt_gemv *out, int k4) {
   const int puts = out->per_32 ? 8 : KT_STEP / 4, i = k4 % puts;
 #pragma GCC unroll 4
   for (int n = i * out->lines / puts; n < (i + 1) * out->lines / puts; n++)
-    __builtin_prefetch(out->ahead + n * out->pitch, 0, 3);
+    __builtin_prefetch(out->ahead + n * out->pitch, 0, 2);
 }
 
 KT_INLINE void kt_put(struct kt_gemv *out, int k4, int row, kt_vu v) {

@@ -21,6 +21,7 @@ NAVIGATION: Mapping[str, tuple[str, ...]] = {
     "Guides": (
         "rule-files",
         "plans",
+        "verify",
         "editors",
         "migration",
         "upstream-rules",

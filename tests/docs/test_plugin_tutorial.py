@@ -89,6 +89,7 @@ def environment(tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 def test_every_command_does_what_the_page_says(environment):
     pytest.importorskip("mesonpy", reason="meson-python builds the plugins")
     if not (shutil.which("cc") or shutil.which("gcc")):

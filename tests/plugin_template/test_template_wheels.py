@@ -20,6 +20,8 @@ from kt_core.templates.render import COMPUTES
 
 pytest.importorskip("mesonpy", reason="meson-python builds the plugins")
 
+pytestmark = pytest.mark.slow
+
 COMBINATIONS = [(kind, native) for kind, natives in COMPUTES.items() for native in natives]
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from kt_core.testing.registry import write_distribution
 
+pytestmark = pytest.mark.slow
+
 HEAD = """
 from kt_core import Accepted, KernelSpec, OperatorSpec, Rejected, hookimpl
 KT_PLUGIN_API = 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from kt_core.models.hf import dynamic_cache, forward_logits
 from kt_core.plan.model import ModulePlan, Plan
 from kt_core.registry.registry import Registry
 from kt_core.verify import report as reports
+from kt_core.verify.answer import answer_of, drift_of
 from kt_core.verify.bounds import Bounds
 from kt_core.verify.capture import (
     Call,
@@ -37,7 +37,7 @@ from kt_core.verify.compare import (
 )
 from kt_core.verify.probes import Probes
 from kt_core.verify.reference import Reference, StreamedExperts
-from kt_core.verify.report import Answer, Drift, Finding, Report
+from kt_core.verify.report import Finding, Report
 from kt_core.verify.truth import truth_of
 from kt_core.verify.weights import WeightsCheck, explained
 from kt_core.weights import WeightSource
@@ -146,7 +146,7 @@ class _Verification:
             self._link(previous, path, calls)
             layer = self.reference.layer(number)
             hidden = only_tensor(layer(hidden, *args, **kwargs))
-            report.drift.append(self._drift(number, calls[path], hidden, split))
+            report.drift.append(drift_of(number, calls[path], hidden, split))
             self._layer(path, layer, calls[path], args, kwargs, split)
             previous = path
         self._link(previous, "model.norm", calls)
@@ -155,7 +155,7 @@ class _Verification:
         self._link("model.norm", "lm_head", calls)
         head_input = self._input_of("lm_head", calls, hidden)
         self._end("lm_head", calls, self.reference.head(head_input), split)
-        report.answer = self._answer(found, self.reference.head(norm(hidden)).cpu(), tokens.cpu())
+        report.answer = answer_of(found, self.reference.head(norm(hidden)).cpu(), tokens.cpu())
 
     # --- one layer --------------------------------------------------------------------------------
 
@@ -327,32 +327,6 @@ class _Verification:
                 planned = self.modules.get(owner)
                 bound = Bound(0.0, "what the file holds is used")
                 self._add(owner, planned, reports.WEIGHTS, apart, bound, BROKEN, notes)
-
-    def _drift(self, layer: int, calls: Sequence[Call], hidden: torch.Tensor, split: int) -> Drift:
-        outputs = [t for call in calls if (t := first_tensor(call.output)) is not None]
-        found = torch.cat([t.to("cpu", torch.float32) for t in outputs], dim=1)
-        parts = [
-            difference(a, b).relative
-            for a, b in (
-                (found[:, :split], hidden.cpu()[:, :split]),
-                (found[:, split:], hidden.cpu()[:, split:]),
-            )
-        ]
-        return Drift(layer, *parts)
-
-    @staticmethod
-    def _answer(found: torch.Tensor, expected: torch.Tensor, tokens: torch.Tensor) -> Answer:
-        def loss(logits: torch.Tensor) -> float:
-            return float(nn.functional.cross_entropy(logits[0, :-1].float(), tokens[0, 1:]))
-
-        same = (found.argmax(-1) == expected.argmax(-1)).float().mean()
-        return Answer(
-            difference(found, expected).relative,
-            float(same),
-            loss(found),
-            loss(expected),
-            math.log(found.shape[-1]),
-        )
 
     # --- bounds and findings ----------------------------------------------------------------------
 

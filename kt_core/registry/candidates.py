@@ -32,6 +32,7 @@ class Candidate:
     load: Callable[[], object] = field(compare=False, repr=False)
     location: str = ""
     notes: tuple[str, ...] = ()
+    editable: bool = False
 
     def refused(
         self, state: State, code: str, reason: str, *, facts: tuple[str, ...] = (), help: str = ""
@@ -101,7 +102,16 @@ def _candidate(dist: Installed, name: str, value: str) -> Candidate:
             target = getattr(target, part)
         return target
 
-    return Candidate(name, dist.name, dist.version, value, package, load, dist.location)
+    return Candidate(
+        name,
+        dist.name,
+        dist.version,
+        value,
+        package,
+        load,
+        dist.location,
+        editable=dist.editable,
+    )
 
 
 def _order(item: Candidate | PluginRecord) -> tuple[str, str, str]:

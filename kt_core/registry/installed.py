@@ -19,7 +19,8 @@ class Installed(NamedTuple):
     """A distribution: its name, version, the folder it lies in, and ``{entry point: value}``.
 
     ``fault`` says why its entry points cannot be read, empty if they can. ``egg`` marks the older
-    form of metadata, an ``.egg-info`` folder.
+    form of metadata, an ``.egg-info`` folder, ``editable`` an installation that runs from its sources
+    and may build itself at import.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Installed(NamedTuple):
     points: dict[str, str]
     fault: str = ""
     egg: bool = False
+    editable: bool = False
 
 
 def installed_with(group: str, path: Sequence[str] | None = None) -> list[Installed]:
@@ -70,7 +72,16 @@ def _in_folder(folder: str, group: str) -> Iterator[Installed]:
             continue
         if group in text:
             item = _installed(text, group, folder, *_identity(metadata, stem))
-            yield item._replace(egg=kind == "egg-info")
+            yield item._replace(egg=kind == "egg-info", editable=_editable(metadata))
+
+
+def _editable(metadata: str) -> bool:
+    """Whether pip notes (PEP 610) that the distribution runs from its sources."""
+    try:
+        with open(os.path.join(metadata, "direct_url.json"), encoding="utf-8") as file:
+            return re.search(r'"editable"\s*:\s*true', file.read()) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _identity(metadata: str, stem: str) -> tuple[str, str]:

@@ -24,6 +24,8 @@ Item = tuple[Literal["operator", "kernel", "report"], str, str]
 
 TARGET_SECONDS = 120.0
 """What importing a class may take at least: torch alone takes seconds."""
+START_SECONDS = 60.0
+"""What starting a process and loading the plugins in it may take at least, on a busy machine."""
 
 _SIGNALS = {
     "SIGILL": "an illegal instruction",
@@ -99,8 +101,10 @@ class _Child:
         lines: queue.Queue[str | None] = queue.Queue()
         reader = threading.Thread(target=_read, args=(process.stdout, lines), daemon=True)
         reader.start()
+        wait = None if self.limit is None else max(self.limit, START_SECONDS)
         try:
-            while (line := lines.get(timeout=self.limit)) is not None:
+            while (line := lines.get(timeout=wait)) is not None:
+                wait = self.limit
                 self._note(json.loads(line))
         except queue.Empty:
             self.timed_out = True
@@ -112,6 +116,8 @@ class _Child:
             process.stdout.close()
 
     def _note(self, line: Mapping[str, Any]) -> None:
+        if "ready" in line:
+            return
         if "begin" in line:
             self.current = line["begin"]
             return

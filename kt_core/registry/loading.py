@@ -62,7 +62,9 @@ def load(
     environ = os.environ if environ is None else environ
     before = {name for name in HEAVY_MODULES if name in sys.modules}
     start = time.perf_counter()
-    plugin, error = isolated(lambda: _import(candidate, timeout_of(environ)))
+    # An editable installation may compile itself at import, which takes what it takes.
+    limit = 0.0 if candidate.editable else timeout_of(environ)
+    plugin, error = isolated(lambda: _import(candidate, limit))
     traced = tracing(environ)
     if traced:
         trace_import(candidate, time.perf_counter() - start, error)

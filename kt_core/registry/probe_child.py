@@ -32,6 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _lines(registry: Registry, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {"ready": True}
     for number, (sort, name, device) in enumerate(request["items"]):
         yield {"begin": number}
         if sort == "report":

@@ -202,6 +202,19 @@ def test_hooks_have_the_same_limit(tmp_path, kt):
     assert "KT_PLUGIN_TIMEOUT=60" in done.stdout
 
 
+def test_an_editable_plugin_may_take_its_time(tmp_path, kt):
+    """It may compile itself at import."""
+    source = "import time\ntime.sleep(1.5)\n" + PLUGIN
+    install(tmp_path, "edits", source=source)
+    info = tmp_path / "kt_edits-1.0.dist-info" / "direct_url.json"
+    info.write_text('{"dir_info": {"editable": true}, "url": "file:///home/me/kt-edits"}')
+    done = kt("plugins", "kt_edits", path=[tmp_path], KT_PLUGIN_TIMEOUT="1", timeout=120)
+    assert done.returncode == 0, done.stdout
+    info.unlink()
+    done = kt("plugins", "kt_edits", path=[tmp_path], KT_PLUGIN_TIMEOUT="1", timeout=120)
+    assert "not done after 1 s" in done.stdout
+
+
 def test_a_slow_import_is_noted(tmp_path, kt):
     install(tmp_path, "lazy", source="import time\ntime.sleep(0.3)\n" + PLUGIN)
     done = kt("plugins", "kt_lazy", path=[tmp_path], timeout=60)

@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "launch.h"
+#include "stream_choice.h"
 
 #ifndef KT_BUILD
 #define KT_BUILD "unknown"
@@ -44,6 +45,25 @@ int device_facts(int device, DeviceFacts* facts) {
     }
     *facts = cache[device];
     return 0;
+}
+
+// Facts of the arguments' device, and the kernel's tile and grid where the caller left them open.
+static int resolve(kt_matmul& p, DeviceFacts* facts) {
+    const int error = device_facts(p.device, facts);
+    if (error != 0) return error;
+    if (facts->capability < 80) return KT_NO_CODE;
+    if (p.tile_tokens == 0) p.tile_tokens = kt_matmul_tile(p.tokens, p.device);
+    switch (p.tile_tokens) {
+        case 8:
+        case 16:
+        case 32:
+            return 0;
+        case 64:
+        case 128:
+            return facts->capability == 90 ? stream::choose(p, *facts) : KT_NO_CODE;
+        default:
+            return KT_BAD_TILE;
+    }
 }
 
 }  // namespace kt
@@ -107,8 +127,7 @@ int kt_matmul_tile(int32_t tokens, int32_t device) {
     if (tokens <= 8) return 8;
     if (tokens <= 16) return 16;
     if (tokens <= 32 || facts.capability != 90) return 32;
-    if (tokens <= 64) return 64;
-    return tokens <= 256 ? 128 : 256;
+    return tokens <= 64 ? 64 : 128;
 }
 
 int kt_matmul_run(const kt_matmul* arguments, void* stream) {
@@ -119,39 +138,25 @@ int kt_matmul_run(const kt_matmul* arguments, void* stream) {
     }
     if (p.tokens == 0) return 0;
     kt::DeviceFacts facts;
-    const int error = kt::device_facts(p.device, &facts);
+    const int error = kt::resolve(p, &facts);
     if (error != 0) return error;
-    if (facts.capability < 80) return KT_NO_CODE;
-    if (p.tile_tokens == 0) {
-        p.tile_tokens = kt_matmul_tile(p.tokens, p.device);
-        // Making operands costs these formats so much that it pays to make them for 64 at once.
-        const bool slow = p.format == KT_Q5_K || p.format == KT_Q6_K || p.format == KT_IQ4_XS ||
-                          p.format == KT_MXFP4;
-        if (p.tile_tokens == 32 && slow && facts.capability == 90) p.tile_tokens = 64;
-        // Tiles of 256 gain once there are enough of them to fill the device.
-        const int64_t pairs = (p.out_features + 127) / 128;
-        if (p.tile_tokens == 256 && pairs * ((p.tokens + 255) / 256) * 2 <= facts.multiprocessors) {
-            p.tile_tokens = 128;
-        }
-    }
     if (p.dtype != KT_F16 && p.dtype != KT_BF16) return KT_BAD_DTYPE;
     const bool half = p.dtype == KT_F16;
     const auto queue = static_cast<cudaStream_t>(stream);
-    switch (p.tile_tokens) {
-        case 8:
-        case 16:
-        case 32:
-            return half ? kt::run_small_m_f16(p, facts, queue)
-                        : kt::run_small_m_bf16(p, facts, queue);
-        case 64:
-        case 128:
-        case 256:
-            if (facts.capability != 90) return KT_NO_CODE;
-            return half ? kt::run_large_m_f16(p, facts, queue)
-                        : kt::run_large_m_bf16(p, facts, queue);
-        default:
-            return KT_BAD_TILE;
+    if (p.tile_tokens < 64) {
+        return half ? kt::run_small_m_f16(p, facts, queue) : kt::run_small_m_bf16(p, facts, queue);
     }
+    if (p.split != 1 && p.scratch == nullptr) return KT_BAD_SHAPE;
+    return half ? kt::run_stream_f16(p, facts, queue) : kt::run_stream_bf16(p, facts, queue);
+}
+
+int64_t kt_matmul_scratch(const kt_matmul* arguments) {
+    kt_matmul p = *arguments;
+    if (p.tokens <= 0) return 0;
+    kt::DeviceFacts facts;
+    const int error = kt::resolve(p, &facts);
+    if (error != 0) return error < 0 ? error : -error;
+    return p.tile_tokens < 64 ? 0 : kt::stream::scratch_bytes(p, facts);
 }
 
 }  // extern "C"

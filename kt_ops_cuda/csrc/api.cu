@@ -58,6 +58,7 @@ static int resolve(kt_matmul& p, DeviceFacts* facts) {
         case 16:
         case 32:
             return 0;
+        case 48:
         case 64:
         case 128:
             return facts->capability == 90 ? stream::choose(p, *facts) : KT_NO_CODE;
@@ -143,7 +144,7 @@ int kt_matmul_run(const kt_matmul* arguments, void* stream) {
     if (p.dtype != KT_F16 && p.dtype != KT_BF16) return KT_BAD_DTYPE;
     const bool half = p.dtype == KT_F16;
     const auto queue = static_cast<cudaStream_t>(stream);
-    if (p.tile_tokens < 64) {
+    if (p.tile_tokens < 48) {
         return half ? kt::run_small_m_f16(p, facts, queue) : kt::run_small_m_bf16(p, facts, queue);
     }
     if (p.split != 1 && p.scratch == nullptr) return KT_BAD_SHAPE;
@@ -156,7 +157,7 @@ int64_t kt_matmul_scratch(const kt_matmul* arguments) {
     kt::DeviceFacts facts;
     const int error = kt::resolve(p, &facts);
     if (error != 0) return error < 0 ? error : -error;
-    return p.tile_tokens < 64 ? 0 : kt::stream::scratch_bytes(p, facts);
+    return p.tile_tokens < 48 ? 0 : kt::stream::scratch_bytes(p, facts);
 }
 
 }  // extern "C"

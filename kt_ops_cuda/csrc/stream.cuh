@@ -35,7 +35,12 @@ struct Stage {
     // Each block costs a further kilobyte, and one for alignment.
     static constexpr int room = (kMostShared + 1024) / blocks - 3 * 1024;
     static constexpr int count = room / bytes < 8 ? room / bytes : 8;
-    static constexpr int registers = kGroups == 1 ? 208 : 232;  // of a multiplying thread
+    // Of a multiplying and of a producing thread.
+    static constexpr int registers = kGroups == 1   ? 208
+                                     : kGroups == 2 ? 232
+                                     : kGroups == 3 ? 160
+                                                    : 112;
+    static constexpr int producer_registers = kGroups <= 2 ? 40 : 32;
 };
 
 // Where a warpgroup stands in the ring.
@@ -63,7 +68,11 @@ __device__ __forceinline__ void multiply_piece(const kt_matmul& p, const Work& w
     // K steps of 16 whose operands are made at once, while the products of those before run. ptxas
     // keeps wgmma asynchronous only if nothing is in flight when the next ones start, hence the wait
     // for zero; the other warpgroup fills that gap.
+    #ifdef KT_BATCH
+    constexpr int kBatch = kN > 64 && KT_BATCH > 2 ? 2 : KT_BATCH;
+#else
     constexpr int kBatch = kN > 64 ? 2 : 4;
+#endif
     constexpr int kBatches = 8 / kBatch;
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
@@ -134,6 +143,13 @@ __device__ __forceinline__ void multiply_piece(const kt_matmul& p, const Work& w
 #pragma unroll
         for (int batch = 0; batch < kBatches; ++batch) {
             multiply(smem_address(stage), batch);
+#ifdef KT_DEEP
+            wgmma_wait<1>();
+            if (batch == 0 && step > 0) {
+                __syncwarp();
+                if (lane == 0) barrier_arrive(smem_address(&empty[own == 0 ? S::count - 1 : own - 1]));
+            }
+#endif
             if (batch + 1 < kBatches) {
                 operands(stage + chunk_at, batch + 1);
                 if (batch + 2 == kBatches && !last) {
@@ -143,12 +159,23 @@ __device__ __forceinline__ void multiply_piece(const kt_matmul& p, const Work& w
             } else {
                 operands(next + chunk_at, 0);
             }
+#ifndef KT_DEEP
             wgmma_wait<0>();
+#endif
         }
+#ifndef KT_DEEP
         __syncwarp();
         if (lane == 0) barrier_arrive(smem_address(&empty[own]));
+#endif
         stage = next;
     }
+#ifdef KT_DEEP
+    wgmma_wait<0>();
+    __syncwarp();
+    if (lane == 0) {
+        barrier_arrive(smem_address(&empty[at.stage == 0 ? S::count - 1 : at.stage - 1]));
+    }
+#endif
     finish<T, kN, kTokens, kGroups>(p, work, tile, row_block * S::rows + warp / 2 * kChunkRows,
                                     strip, sum);
 }
@@ -198,7 +225,7 @@ __global__ void __launch_bounds__(Stage<kFormat, kTokens, kGroups>::threads,
     Work work;
 
     if (threadIdx.x >= S::consumers) {
-        give_registers<40>();
+        give_registers<S::producer_registers>();
         const int thread = threadIdx.x - S::consumers;
         const int piece = thread % 16;  // 16 bytes of a row's 256
         const int row0 = thread / 16;
@@ -283,14 +310,14 @@ __global__ void __launch_bounds__(Stage<kFormat, kTokens, kGroups>::threads,
             const Tile tile = {stored.x, stored.y, stored.z};
 #define KT_TOKENS(n)                                                                            \
     multiply_piece<T, kFormat, kTokens, kGroups, n>(p, work, tile, row_block, smem, full, empty, at)
-            if constexpr (kTokens == 64) {
+            if constexpr (kTokens <= 64) {
                 if (tile.count <= 16) {
                     KT_TOKENS(16);
                 } else if (tile.count <= 32) {
                     KT_TOKENS(32);
                 } else if (tile.count <= 48) {
                     KT_TOKENS(48);
-                } else {
+                } else if constexpr (kTokens == 64) {
                     KT_TOKENS(64);
                 }
             } else {

@@ -21,6 +21,12 @@ int by_shape(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream) 
     if (p.tile_tokens == 64 && p.rows == 256) return launch<T, kFormat, 64, 2>(p, facts, stream);
     if (p.tile_tokens == 128 && p.rows == 256) return launch<T, kFormat, 128, 2>(p, facts, stream);
     if (p.tile_tokens == 64 && p.rows == 128) return launch<T, kFormat, 64, 1>(p, facts, stream);
+#ifdef KT_FEW
+    if (p.tile_tokens == 64 && p.rows == 384) return launch<T, kFormat, 64, 3>(p, facts, stream);
+    if (p.tile_tokens == 48 && p.rows == 384) return launch<T, kFormat, 48, 3>(p, facts, stream);
+    if (p.tile_tokens == 48 && p.rows == 512) return launch<T, kFormat, 48, 4>(p, facts, stream);
+    if (p.tile_tokens == 48 && p.rows == 256) return launch<T, kFormat, 48, 2>(p, facts, stream);
+#endif
     return KT_BAD_TILE;
 }
 

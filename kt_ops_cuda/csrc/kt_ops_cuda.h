@@ -81,11 +81,12 @@ typedef struct kt_matmul {
     int32_t columns; /* of y where that is not out_features (half of it when gated); 0: that */
     float alpha;
     float limit;
-    int32_t tile_tokens; /* 8, 16, 32: mma; 64, 128: wgmma; 0: chosen from the shape */
-    int32_t split;       /* blocks that share one output tile along K: mma 1, 2, 4 or 8, wgmma 1 to 16
-                            or -1, all tiles' K steps in equal shares ("stream-K"); 0: chosen */
+    int32_t tile_tokens; /* 8, 16, 32: mma; 64, 128, 256: wgmma; 0: chosen from the shape */
+    int32_t split;       /* blocks that share one output tile along K: 1, 2, 4 or 8, or on a
+                            persistent grid 1 to 16 or -1, all tiles' K steps in equal shares
+                            ("stream-K"); 0: chosen */
     int32_t stages;      /* mma only; 0: chosen */
-    int32_t rows;        /* output rows of a block: mma 64 or 128, wgmma 128 or 256; 0: chosen */
+    int32_t rows;        /* output rows of a block: mma 64 or 128, a persistent grid 256 or 384; 0: chosen */
     int32_t warps;       /* of a block, mma only: 4 or 8; 0: chosen */
     int32_t device;
     int32_t early;     /* 1: tiles and ids were complete before the previous kernel could start */

@@ -18,6 +18,8 @@ int device_facts(int device, DeviceFacts* facts);
 
 int run_small_m_f16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
 int run_small_m_bf16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
+int run_large_m_f16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
+int run_large_m_bf16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
 int run_stream_f16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
 int run_stream_bf16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
 

@@ -1,7 +1,7 @@
-// More than 16 tokens: a persistent grid that multiplies by wgmma, weights as the A operand from
+// Large matrices and grouped rows, more than 16 tokens: a persistent grid that multiplies by wgmma, weights as the A operand from
 // registers (compute capability 9.0).
 //
-// A block owns tiles of 128 or 256 rows of the output and up to 64 or 128 tokens, one after another.
+// A block owns tiles of 256 or 384 rows of the output and up to 64 or 128 tokens, one after another.
 // Four producer warps run ahead of the multiplying warpgroups through a ring of stages, across the ends
 // of tiles too, so that memory never waits for an epilogue: weights come as bulk copies, rows of
 // activations (gathered, if need be) as cp.async, swizzled for wgmma. A warpgroup multiplies two
@@ -28,19 +28,14 @@ struct Stage {
     static constexpr int rows = chunks * kChunkRows;
     static constexpr int consumers = kGroups * 128;
     static constexpr int threads = consumers + kProducers;
-    static constexpr int blocks = kGroups == 1 ? 2 : 1;  // on a multiprocessor
     static constexpr int x_half = kTokens * 128;         // kTokens rows of 64 values
     static constexpr int x_bytes = 2 * x_half;
     static constexpr int bytes = (x_bytes + chunks * Chunk<kFormat>::bytes + 1023) / 1024 * 1024;
-    // Each block costs a further kilobyte, and one for alignment.
-    static constexpr int room = (kMostShared + 1024) / blocks - 3 * 1024;
+    static constexpr int room = kMostShared - 2 * 1024;  // barriers, alignment
     static constexpr int count = room / bytes < 8 ? room / bytes : 8;
     // Of a multiplying and of a producing thread.
-    static constexpr int registers = kGroups == 1   ? 208
-                                     : kGroups == 2 ? 232
-                                     : kGroups == 3 ? 160
-                                                    : 112;
-    static constexpr int producer_registers = kGroups <= 2 ? 40 : 32;
+    static constexpr int registers = kGroups == 2 ? 232 : 160;
+    static constexpr int producer_registers = kGroups == 2 ? 40 : 32;
 };
 
 // Where a warpgroup stands in the ring.
@@ -68,11 +63,7 @@ __device__ __forceinline__ void multiply_piece(const kt_matmul& p, const Work& w
     // K steps of 16 whose operands are made at once, while the products of those before run. ptxas
     // keeps wgmma asynchronous only if nothing is in flight when the next ones start, hence the wait
     // for zero; the other warpgroup fills that gap.
-    #ifdef KT_BATCH
-    constexpr int kBatch = kN > 64 && KT_BATCH > 2 ? 2 : KT_BATCH;
-#else
-    constexpr int kBatch = kN > 64 ? 2 : 4;
-#endif
+        constexpr int kBatch = 2;
     constexpr int kBatches = 8 / kBatch;
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
@@ -143,13 +134,6 @@ __device__ __forceinline__ void multiply_piece(const kt_matmul& p, const Work& w
 #pragma unroll
         for (int batch = 0; batch < kBatches; ++batch) {
             multiply(smem_address(stage), batch);
-#ifdef KT_DEEP
-            wgmma_wait<1>();
-            if (batch == 0 && step > 0) {
-                __syncwarp();
-                if (lane == 0) barrier_arrive(smem_address(&empty[own == 0 ? S::count - 1 : own - 1]));
-            }
-#endif
             if (batch + 1 < kBatches) {
                 operands(stage + chunk_at, batch + 1);
                 if (batch + 2 == kBatches && !last) {
@@ -159,30 +143,18 @@ __device__ __forceinline__ void multiply_piece(const kt_matmul& p, const Work& w
             } else {
                 operands(next + chunk_at, 0);
             }
-#ifndef KT_DEEP
             wgmma_wait<0>();
-#endif
         }
-#ifndef KT_DEEP
         __syncwarp();
         if (lane == 0) barrier_arrive(smem_address(&empty[own]));
-#endif
         stage = next;
     }
-#ifdef KT_DEEP
-    wgmma_wait<0>();
-    __syncwarp();
-    if (lane == 0) {
-        barrier_arrive(smem_address(&empty[at.stage == 0 ? S::count - 1 : at.stage - 1]));
-    }
-#endif
     finish<T, kN, kTokens, kGroups>(p, work, tile, row_block * S::rows + warp / 2 * kChunkRows,
                                     strip, sum);
 }
 
 template <typename T, int kFormat, int kTokens, int kGroups>
-__global__ void __launch_bounds__(Stage<kFormat, kTokens, kGroups>::threads,
-                                  Stage<kFormat, kTokens, kGroups>::blocks)
+__global__ void __launch_bounds__(Stage<kFormat, kTokens, kGroups>::threads, 1)
     stream_matmul(const __grid_constant__ kt_matmul p) {
 #if KT_WGMMA
     using C = Chunk<kFormat>;
@@ -310,14 +282,14 @@ __global__ void __launch_bounds__(Stage<kFormat, kTokens, kGroups>::threads,
             const Tile tile = {stored.x, stored.y, stored.z};
 #define KT_TOKENS(n)                                                                            \
     multiply_piece<T, kFormat, kTokens, kGroups, n>(p, work, tile, row_block, smem, full, empty, at)
-            if constexpr (kTokens <= 64) {
+            if constexpr (kTokens == 64) {
                 if (tile.count <= 16) {
                     KT_TOKENS(16);
                 } else if (tile.count <= 32) {
                     KT_TOKENS(32);
                 } else if (tile.count <= 48) {
                     KT_TOKENS(48);
-                } else if constexpr (kTokens == 64) {
+                } else {
                     KT_TOKENS(64);
                 }
             } else {

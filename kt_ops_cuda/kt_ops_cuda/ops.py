@@ -134,11 +134,13 @@ DIRECT_PAIRS = 32
 def tile_tokens(pairs: int, experts: int, hopper: bool) -> int:
     """Tokens of a tile, by what an expert gets on average (measured: benchmarks/cuda/NOTES.md)."""
     average = pairs / experts
-    if average <= 7:
+    if average <= 8:
         return 8
-    if average <= 16 or not hopper:
+    if average <= 12 or not hopper:
         return 16
-    return 64 if average <= 160 else 128
+    if average <= 36:
+        return 48
+    return 64 if average <= 100 else 128
 
 
 def _experts(

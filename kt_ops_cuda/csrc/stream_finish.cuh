@@ -42,15 +42,15 @@ __device__ __forceinline__ uint32_t narrow_pair(float low, float high) {
     return *reinterpret_cast<const uint32_t*>(pair);
 }
 
-// All gates but GELU by erf are gate * sigmoid(gate * (linear + cubic * gate^2)) * (up + added), within
+// All gates but GELU by erf and ReLU are gate * sigmoid(gate * (linear + cubic * gate^2)) * (up + added), within
 // limits; one formula keeps the unrolled end of a tile short.
 struct Gate {
     float linear, cubic, limit, added;
-    bool erf;
+    bool erf, relu;
 
     __device__ __forceinline__ explicit Gate(const kt_matmul& p)
         : linear(1.f), cubic(0.f), limit(INFINITY), added(0.f),
-          erf(p.activation == KT_GELU) {
+          erf(p.activation == KT_GELU), relu(p.activation == KT_RELU) {
         if (p.activation == KT_GELU_TANH) {
             linear = 1.5957691216057308f;
             cubic = 0.071354816272f;
@@ -63,7 +63,8 @@ struct Gate {
 
     __device__ __forceinline__ float operator()(float gate, float up) const {
         if (erf) return 0.5f * gate * (1.f + erff(gate * 0.70710678118654752f)) * up;
-        // Comparisons rather than fminf, so that NaN stays NaN.
+        // Comparisons rather than fminf and fmaxf, so that NaN stays NaN.
+        if (relu) return (gate < 0.f ? 0.f : gate) * up;
         gate = gate > limit ? limit : gate;
         up = up > limit ? limit : (up < -limit ? -limit : up);
         const float inner = gate * fmaf(cubic * gate, gate, linear);

@@ -82,8 +82,18 @@ CODES = (
         "The checkpoint is quantised in a way kt reads from GGUF only",
         "Its values mean nothing without their scales, and kt does not know this safetensors "
         "format. Reading them as they are would give garbage, so loading stops.",
-        "KT468 ./model is quantised (FP8, GPTQ, AWQ or MXFP4); kt reads that from GGUF only\n"
+        "KT468 ./model is quantised (FP8, MXFP4, compressed); kt reads that from GGUF only\n"
         "  help: use a GGUF file of the model, or a checkpoint in bfloat16",
+    ),
+    Code(
+        "KT469",
+        "The GPTQ or AWQ checkpoint has a form kt cannot read",
+        "kt reads 4-bit GPTQ and AWQ linears in safetensors, in groups of a multiple of 32, as Q4_1. "
+        "Other widths have no kernel, rows reordered by activation (desc_act, act_order) would need "
+        "their activations gathered, and tensors of other shapes cannot be told apart safely.",
+        "KT469 ./model holds a GPTQ or AWQ checkpoint that kt cannot read\n"
+        "  rows are reordered by activation (desc_act)\n"
+        "  help: use one with 4 bits, groups of 32, 64 or 128 and desc_act false, or a GGUF file",
     ),
     Code(
         "KT470",

@@ -76,7 +76,7 @@ class SafetensorsBinder:
         if scale is not None:
             raise WeightsError.of(
                 "KT468",
-                f"{source.path} is quantised (FP8, GPTQ, AWQ or MXFP4); kt reads that from GGUF only",
+                f"{source.path} is quantised (FP8, MXFP4, compressed); kt reads that from GGUF only",
                 facts=[f"found: {scale}"],
                 help="use a GGUF file of the model, or a checkpoint in bfloat16",
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -30,6 +30,8 @@ class FileSource:
         self._files = {file.path: file for file in files}
         self._metadata = metadata
         self._tensors = MappingProxyType(dict(tensors))
+        self._stored = self._tensors
+        self._readers: Mapping[str, Callable[[], PackedTensor]] = {}
         self._problems = tuple(problems)
         self.details: Mapping[str, int] = MappingProxyType(dict(details or {}))
         """What the format says about the file itself: GGUF's ``version`` and ``alignment``."""
@@ -81,8 +83,34 @@ class FileSource:
         info = self._tensors.get(name)
         if info is None:
             raise self._absent(name)
+        reader = self._readers.get(name)
+        return self._view(info) if reader is None else reader()
+
+    def stored(self, name: str) -> PackedTensor | None:
+        """Return a view of what lies in the file under ``name``, whatever replaced it."""
+        info = self._stored.get(name)
+        return None if info is None else self._view(info)
+
+    def replace_tensors(
+        self,
+        made: Mapping[str, tuple[TensorInfo, Callable[[], PackedTensor]]],
+        hidden: Sequence[str],
+    ) -> None:
+        """Show ``made`` in the place of the stored names that are its keys, and hide others.
+
+        Their readers are called whenever a tensor is asked for.
+        """
+        names = {
+            name: made[name][0] if name in made else info for name, info in self._tensors.items()
+        }
+        gone = set(hidden)
+        left = [info for name, info in names.items() if name not in gone]
+        self._tensors = MappingProxyType({info.name: info for info in left})
+        self._readers = {info.name: reader for info, reader in made.values()}
+
+    def _view(self, info: TensorInfo) -> PackedTensor:
         data = self._files[info.file].view(info.offset, info.nbytes)
-        return PackedTensor(name, info.shape, info.type, data.reshape(info.packed_shape))
+        return PackedTensor(info.name, info.shape, info.type, data.reshape(info.packed_shape))
 
     def found_in(self, folder: str, note: Problem | None) -> None:
         """Remember that ``folder`` was given and what in it was left aside."""

@@ -11,6 +11,7 @@ from kt_core.weights.discover import find_model, note_ignored
 from kt_core.weights.files import WeightFile, refuse_special, stat_path
 from kt_core.weights.filesource import FileSource
 from kt_core.weights.gguf_source import open_gguf
+from kt_core.weights.gptq import read_quantised
 from kt_core.weights.safetensors_source import INDEX_SUFFIX, open_safetensors
 from kt_core.weights.sniff import FORMATS, looks_like, refuse_foreign
 from kt_core.weights.text import error
@@ -57,7 +58,7 @@ def open_weights(
     if kind == "gguf":
         source = open_gguf(file, mmap=mmap, strict=strict)
     else:
-        source = open_safetensors(file, mmap=mmap)
+        source = read_quantised(open_safetensors(file, mmap=mmap))
     if found is not None:
         source.found_in(name, note_ignored(name, found, source.files))
     for problem in source.problems:

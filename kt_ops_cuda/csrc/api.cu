@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "launch.h"
+#include "stream_choice.h"
 
 #ifndef KT_BUILD
 #define KT_BUILD "unknown"
@@ -44,6 +45,46 @@ int device_facts(int device, DeviceFacts* facts) {
     }
     *facts = cache[device];
     return 0;
+}
+
+// Facts of the arguments' device, and the kernel's tile and grid where the caller left them open.
+static int resolve(kt_matmul& p, DeviceFacts* facts) {
+    const int error = device_facts(p.device, facts);
+    if (error != 0) return error;
+    if (facts->capability < 80) return KT_NO_CODE;
+    if (p.tile_tokens == 0) {
+        p.tile_tokens = kt_matmul_tile(p.tokens, p.device);
+        // Making operands costs these formats so much that it pays to make them for 64 at once.
+        const bool slow = p.format == KT_Q5_K || p.format == KT_Q6_K || p.format == KT_IQ4_XS ||
+                          p.format == KT_MXFP4;
+        const bool plain = p.format == KT_W4_G128 || p.format == KT_W4_G128_OFFSET;
+        const bool persistent = stream::serves(p);
+        if (facts->capability == 90 && p.tile_tokens == 32 &&
+            (slow || (persistent && p.out_features >= 8192))) {
+            p.tile_tokens = 64;
+        } else if (p.tile_tokens == 64 && plain && !persistent && p.out_features <= 4096) {
+            p.tile_tokens = 32;  // few rows: two tiles that share K by clusters fill the device better
+        }
+        // Tiles of 256 gain once there are enough of them to fill the device.
+        const int64_t pairs = (p.out_features + 127) / 128;
+        if (p.tile_tokens == 256 && pairs * ((p.tokens + 255) / 256) * 2 <= facts->multiprocessors) {
+            p.tile_tokens = 128;
+        }
+    }
+    switch (p.tile_tokens) {
+        case 8:
+        case 16:
+        case 32:
+            return 0;
+        case 48:
+        case 64:
+        case 128:
+        case 256:
+            if (facts->capability != 90) return KT_NO_CODE;
+            return stream::serves(p) ? stream::choose(p, *facts) : 0;
+        default:
+            return KT_BAD_TILE;
+    }
 }
 
 }  // namespace kt
@@ -119,39 +160,28 @@ int kt_matmul_run(const kt_matmul* arguments, void* stream) {
     }
     if (p.tokens == 0) return 0;
     kt::DeviceFacts facts;
-    const int error = kt::device_facts(p.device, &facts);
+    const int error = kt::resolve(p, &facts);
     if (error != 0) return error;
-    if (facts.capability < 80) return KT_NO_CODE;
-    if (p.tile_tokens == 0) {
-        p.tile_tokens = kt_matmul_tile(p.tokens, p.device);
-        // Making operands costs these formats so much that it pays to make them for 64 at once.
-        const bool slow = p.format == KT_Q5_K || p.format == KT_Q6_K || p.format == KT_IQ4_XS ||
-                          p.format == KT_MXFP4;
-        if (p.tile_tokens == 32 && slow && facts.capability == 90) p.tile_tokens = 64;
-        // Tiles of 256 gain once there are enough of them to fill the device.
-        const int64_t pairs = (p.out_features + 127) / 128;
-        if (p.tile_tokens == 256 && pairs * ((p.tokens + 255) / 256) * 2 <= facts.multiprocessors) {
-            p.tile_tokens = 128;
-        }
-    }
     if (p.dtype != KT_F16 && p.dtype != KT_BF16) return KT_BAD_DTYPE;
     const bool half = p.dtype == KT_F16;
     const auto queue = static_cast<cudaStream_t>(stream);
-    switch (p.tile_tokens) {
-        case 8:
-        case 16:
-        case 32:
-            return half ? kt::run_small_m_f16(p, facts, queue)
-                        : kt::run_small_m_bf16(p, facts, queue);
-        case 64:
-        case 128:
-        case 256:
-            if (facts.capability != 90) return KT_NO_CODE;
-            return half ? kt::run_large_m_f16(p, facts, queue)
-                        : kt::run_large_m_bf16(p, facts, queue);
-        default:
-            return KT_BAD_TILE;
+    if (p.tile_tokens < 48) {
+        return half ? kt::run_small_m_f16(p, facts, queue) : kt::run_small_m_bf16(p, facts, queue);
     }
+    if (!kt::stream::serves(p)) {
+        return half ? kt::run_large_m_f16(p, facts, queue) : kt::run_large_m_bf16(p, facts, queue);
+    }
+    if (p.split != 1 && p.scratch == nullptr) return KT_BAD_SHAPE;
+    return half ? kt::run_stream_f16(p, facts, queue) : kt::run_stream_bf16(p, facts, queue);
+}
+
+int64_t kt_matmul_scratch(const kt_matmul* arguments) {
+    kt_matmul p = *arguments;
+    if (p.tokens <= 0) return 0;
+    kt::DeviceFacts facts;
+    const int error = kt::resolve(p, &facts);
+    if (error != 0) return error < 0 ? error : -error;
+    return p.tile_tokens < 48 || !kt::stream::serves(p) ? 0 : kt::stream::scratch_bytes(p, facts);
 }
 
 }  // extern "C"

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define KT_OPS_CUDA_ABI 1
+#define KT_OPS_CUDA_ABI 2
 #define KT_EXPORT __attribute__((visibility("default")))
 
 /* Packed weight formats; formats.cuh holds their layout. */
@@ -63,6 +63,8 @@ typedef struct kt_matmul {
     const int32_t *rows_in;
     const int32_t *rows_out;
     const int64_t *ids;
+    void *scratch;        /* kt_matmul_scratch() bytes, 16-byte aligned, holding anything */
+    uint64_t ticket;      /* a random number, new for every call (a graph's replays may share one) */
     int64_t x_stride;     /* elements */
     int64_t y_stride;     /* elements */
     int64_t expert_bytes; /* from one expert's weights to the next's */
@@ -80,9 +82,11 @@ typedef struct kt_matmul {
     float alpha;
     float limit;
     int32_t tile_tokens; /* 8, 16, 32: mma; 64, 128, 256: wgmma; 0: chosen from the shape */
-    int32_t split;       /* 1, 2, 4 or 8 blocks that share one output tile along K; 0: chosen */
-    int32_t stages;      /* 0: chosen */
-    int32_t rows;        /* output rows of a block, mma only: 64 or 128; 0: chosen */
+    int32_t split;       /* blocks that share one output tile along K: 1, 2, 4 or 8, or on a
+                            persistent grid 1 to 16 or -1, all tiles' K steps in equal shares
+                            ("stream-K"); 0: chosen */
+    int32_t stages;      /* mma only; 0: chosen */
+    int32_t rows;        /* output rows of a block: mma 64 or 128, a persistent grid 256 or 384; 0: chosen */
     int32_t warps;       /* of a block, mma only: 4 or 8; 0: chosen */
     int32_t device;
     int32_t early;     /* 1: tiles and ids were complete before the previous kernel could start */
@@ -90,6 +94,8 @@ typedef struct kt_matmul {
 } kt_matmul;
 
 KT_EXPORT int kt_matmul_run(const kt_matmul *arguments, void *stream);
+/* Bytes of scratch kt_matmul_run needs for these arguments (pointers are not read), or a negated error. */
+KT_EXPORT int64_t kt_matmul_scratch(const kt_matmul *arguments);
 /* The tile kt_matmul_run would choose for so many tokens on `device`. */
 KT_EXPORT int kt_matmul_tile(int32_t tokens, int32_t device);
 

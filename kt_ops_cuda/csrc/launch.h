@@ -20,6 +20,8 @@ int run_small_m_f16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t s
 int run_small_m_bf16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
 int run_large_m_f16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
 int run_large_m_bf16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
+int run_stream_f16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
+int run_stream_bf16(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream);
 
 // Launches `kernel(p)` as clusters of `split` blocks, with `shared` bytes of dynamic shared memory.
 // `dependent` lets it start before the kernel ahead of it in the stream has ended.

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from kt_core.errors import KernelError
 
-ABI = 1
+ABI = 2
 LIBRARY = "libkt_ops_cuda.so.1"
 
 W4_G128, W4_G128_OFFSET, W4_G32_OFFSET, Q4_K, W8_G128, W8_G32, Q5_K, Q6_K, IQ4_XS, MXFP4 = range(10)
@@ -35,6 +35,8 @@ class Matmul(ctypes.Structure):
         ("rows_in", ctypes.c_void_p),
         ("rows_out", ctypes.c_void_p),
         ("ids", ctypes.c_void_p),
+        ("scratch", ctypes.c_void_p),
+        ("ticket", ctypes.c_uint64),
         ("x_stride", ctypes.c_int64),
         ("y_stride", ctypes.c_int64),
         ("expert_bytes", ctypes.c_int64),
@@ -152,6 +154,8 @@ def library() -> ctypes.CDLL:
                 facts=(f"{structure.__name__} differs in size",),
                 help="pip install --force-reinstall kt-ops-cuda",
             )
+    lib.kt_matmul_scratch.argtypes = (ctypes.POINTER(Matmul),)
+    lib.kt_matmul_scratch.restype = ctypes.c_int64
     lib.kt_matmul_tile.argtypes = (ctypes.c_int32, ctypes.c_int32)
     lib.kt_error_string.argtypes = (ctypes.c_int,)
     lib.kt_error_string.restype = ctypes.c_char_p

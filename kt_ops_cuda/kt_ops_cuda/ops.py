@@ -8,6 +8,7 @@ uint8 tensors in the layout of ``layout.py``.
 from __future__ import annotations
 
 import ctypes
+import random
 from typing import Any
 
 import torch
@@ -75,8 +76,20 @@ def _matmul(
     return call
 
 
-def _run(call: native.Matmul, stream: int) -> None:
-    _check(native.library().kt_matmul_run(ctypes.byref(call), stream), "kt_ops_cuda.linear")
+def _run(call: native.Matmul, x: torch.Tensor, stream: int) -> None:
+    lib, scratch = native.library(), None
+    if call.tokens > MOST_WITHOUT_SCRATCH:
+        needed = int(lib.kt_matmul_scratch(ctypes.byref(call)))
+        if needed < 0:
+            _check(needed, "kt_ops_cuda.linear")
+        if needed > 0:
+            scratch = torch.empty(needed, dtype=torch.uint8, device=x.device)
+            call.scratch, call.ticket = scratch.data_ptr(), random.getrandbits(63) + 1
+    _check(lib.kt_matmul_run(ctypes.byref(call), stream), "kt_ops_cuda.linear")
+
+
+MOST_WITHOUT_SCRATCH = 16
+"""Up to so many tokens no kernel uses scratch memory, and nobody asks for its size."""
 
 
 def _linear(
@@ -91,7 +104,7 @@ def _linear(
         dense = _dequantize(weights, fmt, out_features, x.shape[1], x.dtype)
         torch.mm(x, dense.T, out=y)
         return y if bias is None else y.add_(bias[:out_features])
-    _run(_matmul(x, y, weights, bias, fmt, out_features), _stream(x))
+    _run(_matmul(x, y, weights, bias, fmt, out_features), x, _stream(x))
     return y
 
 
@@ -121,11 +134,13 @@ DIRECT_PAIRS = 32
 def tile_tokens(pairs: int, experts: int, hopper: bool) -> int:
     """Tokens of a tile, by what an expert gets on average (measured: benchmarks/cuda/NOTES.md)."""
     average = pairs / experts
-    if average <= 7:
+    if average <= 8:
         return 8
-    if average <= 16 or not hopper:
+    if average <= 12 or not hopper:
         return 16
-    return 64 if average <= 160 else 128
+    if average <= 36:
+        return 48
+    return 64 if average <= 100 else 128
 
 
 def _experts(
@@ -217,8 +232,8 @@ def _experts(
         combine.position = route.position
     # The routes were complete before `first` could start, so `second` may fetch weights beside it.
     second.early = 1
-    _run(first, stream)
-    _run(second, stream)
+    _run(first, x, stream)
+    _run(second, x, stream)
     combine.rows, combine.weights, combine.ids = rows.data_ptr(), scores.data_ptr(), ids.data_ptr()
     combine.bad_id, combine.y = bad_id.data_ptr(), y.data_ptr()
     combine.tokens, combine.top_k, combine.columns = tokens, top_k, hidden

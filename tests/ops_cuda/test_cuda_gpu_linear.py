@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 
 import pytest
 import torch
@@ -49,6 +50,17 @@ VARIANTS = [
     for split in (1, 2, 8)
     for tokens in counts
 ]
+# The persistent grid: tiles and the two ways of sharing K.
+VARIANTS += [
+    (tile, rows, 0, split, tokens)
+    for tile, rows, counts in (
+        (64, 256, (3, 17, 40, 64, 150)),
+        (64, 384, (9, 33, 64)),
+        (128, 256, (30, 65, 128, 300)),
+    )
+    for split in (1, -1, 2, 3, 7, 16)
+    for tokens in counts
+]
 
 
 def matrix(fmt: str, rows: int, columns: int, device: torch.device) -> tuple[Blocks, torch.Tensor]:
@@ -63,6 +75,16 @@ def matrix(fmt: str, rows: int, columns: int, device: torch.device) -> tuple[Blo
         values = torch.randn(rows, columns, device=device)
         blocks = blocks_of(quantise(values + 0.2, bits, 128, symmetric))
     return blocks, dequantize_blocks(blocks)
+
+
+def launch(call: native.Matmul) -> int:
+    """Run a call whose tile is given, with scratch memory that holds other numbers."""
+    lib = native.library()
+    needed = lib.kt_matmul_scratch(ctypes.byref(call))
+    scratch = torch.randint(0, 256, (max(needed, 1),), dtype=torch.uint8, device="cuda")
+    if needed > 0:
+        call.scratch, call.ticket = scratch.data_ptr(), random.getrandbits(63) + 1
+    return int(lib.kt_matmul_run(ctypes.byref(call), torch.cuda.current_stream().cuda_stream))
 
 
 def error(y: torch.Tensor, expected: torch.Tensor) -> float:
@@ -83,8 +105,7 @@ def test_every_variant_agrees_with_float64(fmt, dtype, cuda):
             call = ops._matmul(x, y, packed, None, FORMATS[fmt].number, rows)
             call.tile_tokens, call.split, call.rows, call.warps = tile, split, block_rows, warps
             call.stages = 0 if tile > 32 else 2
-            stream = torch.cuda.current_stream().cuda_stream
-            code = native.library().kt_matmul_run(ctypes.byref(call), stream)
+            code = launch(call)
             if code == -4:
                 continue  # not every format has every variant
             assert code == 0, native.explain(code)
@@ -93,6 +114,9 @@ def test_every_variant_agrees_with_float64(fmt, dtype, cuda):
             assert error(y, linear(x, weight)) < bound, f"{what} tokens {tokens}"
             ran.add((tile, block_rows, warps, split))
     assert {tile for tile, *_ in ran} == {8, 16, 32, 64, 128, 256}
+    for tile, block_rows in ((64, 256), (64, 384), (128, 256)):
+        splits = {split for t, r, _, split in ran if (t, r) == (tile, block_rows)}
+        assert splits == {1, -1, 2, 3, 7, 16}
 
 
 @pytest.mark.parametrize("fmt", ["w4_g128", "q4_k", "q6_k"])
@@ -158,6 +182,29 @@ def test_torch_accepts_the_operators(cuda):
         fullgraph=True,
     )
     assert error(compiled(x), 2 * linear(x, weight)) < 1e-3
+
+
+@pytest.mark.parametrize("tokens", [40, 200, 512])
+def test_large_matrices_replay_with_the_same_ticket(tokens, cuda):
+    # Big enough for the persistent grid; flags in scratch memory must be free again after a run.
+    blocks, weight = matrix("w4_g128", 4608, 9216, cuda)
+    packed = pack_blocks(blocks)
+    x = torch.randn(tokens, 9216, device=cuda).half()
+    warm = torch.cuda.Stream()
+    with torch.cuda.stream(warm):
+        ops.linear(x, packed, None, blocks.fmt.number, 4608)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=warm):
+        first = ops.linear(x, packed, None, blocks.fmt.number, 4608)
+        second = ops.linear(-x, packed, None, blocks.fmt.number, 4608)
+    for _ in range(5):
+        x.normal_()
+        first.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert error(first, linear(x, weight)) < 1e-3
+        assert torch.equal(first, -second)
 
 
 def test_a_refused_launch_leaves_no_error_behind(cuda):

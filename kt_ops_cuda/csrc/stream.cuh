@@ -1,7 +1,7 @@
 // Large matrices and grouped rows, more than 16 tokens: a persistent grid that multiplies by wgmma, weights as the A operand from
 // registers (compute capability 9.0).
 //
-// A block owns tiles of 256 or 384 rows of the output and up to 64 or 128 tokens, one after another.
+// A block owns tiles of 256 or 384 rows of the output and up to 48, 64 or 128 tokens, one after another.
 // Four producer warps run ahead of the multiplying warpgroups through a ring of stages, across the ends
 // of tiles too, so that memory never waits for an epilogue: weights come as bulk copies, rows of
 // activations (gathered, if need be) as cp.async, swizzled for wgmma. A warpgroup multiplies two
@@ -282,14 +282,14 @@ __global__ void __launch_bounds__(Stage<kFormat, kTokens, kGroups>::threads, 1)
             const Tile tile = {stored.x, stored.y, stored.z};
 #define KT_TOKENS(n)                                                                            \
     multiply_piece<T, kFormat, kTokens, kGroups, n>(p, work, tile, row_block, smem, full, empty, at)
-            if constexpr (kTokens == 64) {
+            if constexpr (kTokens <= 64) {
                 if (tile.count <= 16) {
                     KT_TOKENS(16);
                 } else if (tile.count <= 32) {
                     KT_TOKENS(32);
                 } else if (tile.count <= 48) {
                     KT_TOKENS(48);
-                } else {
+                } else if constexpr (kTokens == 64) {
                     KT_TOKENS(64);
                 }
             } else {

@@ -18,7 +18,9 @@ inline bool serves(const kt_matmul& p) {
            p.out_features >= 4096;
 }
 
-inline int tile_of(const kt_matmul& p) { return p.tile_tokens > 64 ? 128 : 64; }
+inline int tile_of(const kt_matmul& p) {
+    return p.tile_tokens > 64 ? 128 : p.rows == 384 ? 48 : 64;
+}
 
 inline int64_t tiles_of(const kt_matmul& p) {
     const int tile = tile_of(p);
@@ -44,8 +46,8 @@ inline int choose(kt_matmul& p, const DeviceFacts& facts) {
     const bool grouped = p.tiles != nullptr;
     const int units = facts.multiprocessors;
     const int steps = (p.in_features + 127) / 128;
-    if (p.rows == 0) p.rows = grouped && p.tile_tokens <= 64 ? 384 : 256;
-    if (p.rows != 256 && (p.rows != 384 || p.tile_tokens > 64)) return KT_BAD_TILE;
+    if (p.rows == 0) p.rows = grouped && p.tile_tokens <= 48 ? 384 : 256;
+    if (p.rows != 256 && (p.rows != 384 || p.tile_tokens > 48)) return KT_BAD_TILE;
     const int64_t tiles = tiles_of(p);
     if (p.split == 0) {
         if (grouped || (tiles <= units && tiles * 5 >= units * 4)) {

@@ -19,7 +19,7 @@ int launch(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream) {
 template <typename T, int kFormat>
 int by_shape(const kt_matmul& p, const DeviceFacts& facts, cudaStream_t stream) {
     if (p.tile_tokens > 64) return launch<T, kFormat, 128, 2>(p, facts, stream);
-    return p.rows == 384 ? launch<T, kFormat, 64, 3>(p, facts, stream)
+    return p.rows == 384 ? launch<T, kFormat, 48, 3>(p, facts, stream)
                          : launch<T, kFormat, 64, 2>(p, facts, stream);
 }
 

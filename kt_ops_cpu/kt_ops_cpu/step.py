@@ -17,6 +17,9 @@ from kt_ops_cpu.pool import ensure_pool
 
 _NUMBERS = {dtype: number for number, dtype in enumerate(DTYPES)}
 
+_WEIGHT_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 30}
+"""``enum kt_cpu_type`` of a plain tensor."""
+
 _FEW_ROWS = 16
 """Norms of more rows are worth torch's threads; one row is not worth waking any."""
 
@@ -123,8 +126,7 @@ class _CpuStep:
         self, x: torch.Tensor, weight: torch.Tensor, top_k: int, normalize: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         tokens, experts = x.shape[0], weight.shape[0]
-        # The library's product: float32 weights are as large as they are in either.
-        logits = torch.nn.functional.linear(x, weight).float().contiguous()
+        logits = _logits(x, weight)
         scores = torch.empty(tokens, top_k, dtype=x.dtype)
         ids = torch.empty(tokens, top_k, dtype=torch.int64)
         ffi = native().ffi
@@ -139,6 +141,29 @@ class _CpuStep:
 
     def together(self, layers: Sequence[nn.Module]) -> Any:
         return lambda x: [layer(x) for layer in layers]
+
+
+_POOLED_FROM = 4
+"""Threads from which the pool reads a router's weight faster than torch's one does in a decode step."""
+
+
+def _logits(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """``x @ weight.T`` in float32; ``weight`` is a plain tensor."""
+    module = native()
+    if module.lib.kt_cpu_pool_threads() < _POOLED_FROM or not weight.is_contiguous():
+        return torch.nn.functional.linear(x, weight).float().contiguous()
+    x = x.contiguous()
+    logits = torch.empty(x.shape[0], weight.shape[0])
+    call = module.ffi.new("struct kt_cpu_linear *")
+    call.weight.data, call.weight.type = _pointer(weight), _WEIGHT_TYPES[weight.dtype]
+    call.weight.rows, call.weight.cols = weight.shape
+    call.weight.row_bytes = weight.shape[1] * weight.element_size()
+    _fill(call.x, x, weight.shape[1])
+    _fill(call.y, logits, weight.shape[0])
+    # In two terms, where the kernel rounds activations at all: routers stay precise.
+    call.tokens, call.split = x.shape[0], 1
+    _run("kt_cpu_linear", call)
+    return logits
 
 
 def _fill(target: Any, tensor: torch.Tensor, cols: int) -> None:

@@ -122,10 +122,16 @@ def test_attention_over_a_cache(variant, dtype, case):
     [(1, 2048, 128, 8), (8, 512, 8, 2), (3, 72, 1024, 32), (2, 64, 60, 60)],
 )
 @pytest.mark.parametrize("normalize", [True, False])
-def test_router(variant, dtype, tokens, hidden, experts, top_k, normalize):
+@pytest.mark.parametrize("pooled", [True, False])
+def test_router(variant, monkeypatch, dtype, tokens, hidden, experts, top_k, normalize, pooled):
+    monkeypatch.setattr(step, "_POOLED_FROM", 1 if pooled else 10**6)
     x = randn(tokens, hidden, dtype=dtype)
     weight = randn(experts, hidden, seed=1).div(hidden**0.5).to(dtype)
     logits, scores, ids = KERNELS.route(x, weight, top_k, normalize)
+    true = x.double() @ weight.double().T
+    # torch rounds these sums to the dtype; the pool's product splits activations in two terms.
+    limit = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}[dtype]
+    torch.testing.assert_close(logits.double(), true, rtol=0, atol=limit * float(true.abs().max()))
     expected = logits.double().softmax(-1)
     top, _ = expected.topk(top_k, -1)
     assert torch.equal(expected.gather(-1, ids), top)

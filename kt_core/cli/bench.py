@@ -149,10 +149,12 @@ def _reads(result: dict[str, Any]) -> str:
 
 
 def _layer_text(result: dict[str, Any]) -> list[str]:
-    read, peak = result["floors"]["read_gb_per_s"], result["floors"].get("int8_gops")
-    limits = f"reads at most {read:.1f} GB/s"
+    floors = result["floors"]
+    read, limits = floors["read_gb_per_s"], f"reads at most {floors['read_gb_per_s']:.1f} GB/s"
+    number = "int8" if "int8_gops" in floors else "bf16"
+    peak = floors.get(f"{number}_gops")
     if peak:
-        limits += f", multiplies at most {peak:.0f} GOP/s in int8"
+        limits += f", multiplies at most {peak:.0f} GOP/s in {number}"
     lines = [f"{result['kernel']}, {result['threads']} threads; the machine {limits}"]
     lines.append(f"{'tokens':>7} {'ms':>10} {'GOP/s':>9} {'of peak':>8} {'GB/s':>7} {'of read':>8}")
     for row in result["results"]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -192,39 +193,50 @@ def measure_experts(
     generator = torch.Generator().manual_seed(0)
     rows = []
     for count in tokens:
-        x = torch.randn(count, bench.hidden, generator=generator).to(bench.dtype)
-        routes = []
+        x = torch.randn(count, bench.hidden, generator=generator).to(bench.device, bench.dtype)
+        calls: list[Callable[[], object]] = []
+        used = []
         for _ in range(32):
             scores = torch.rand(count, bench.experts, generator=generator)
             values, index = scores.topk(bench.top_k, dim=-1)
-            routes.append((index, values.to(bench.dtype)))
-        median, used = _median_call(kernel, x, routes, seconds)
+            used.append(len(torch.unique(index)))
+            index, values = index.to(bench.device), values.to(bench.device, bench.dtype)
+            calls.append(partial(kernel.forward, x, index, values))
+        median = _median_call(calls, seconds, bench.device, graph=kernel.graph_safe)
         operations = 2 * count * bench.top_k * 3 * bench.hidden * bench.inter
-        rows.append(
-            LayerSpeed(count, median * 1e3, operations / median / 1e9, used * each / median / 1e9)
-        )
+        read = statistics.mean(used) * each
+        rows.append(LayerSpeed(count, median * 1e3, operations / median / 1e9, read / median / 1e9))
     return rows
 
 
 def _median_call(
-    kernel: Any,
-    x: torch.Tensor,
-    routes: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    seconds: float,
-) -> tuple[float, float]:
-    """Median seconds of a call, and how many experts a call reads on average."""
-    for index, weights in routes[:2]:
-        kernel.forward(x, index, weights)
+    calls: Sequence[Callable[[], object]], seconds: float, device: str, *, graph: bool
+) -> float:
+    """Median seconds of a call, taken in turn for ``seconds``.
+
+    On a GPU they are captured, where the kernel allows it, and timed together: starting one from Python
+    takes longer than many of them run.
+    """
+    together = graph and kind_of(device) == "cuda"
+    for call in calls if together else calls[:2]:
+        call()
+    if together:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            for call in calls:
+                call()
+        _synchronize()
     times: list[float] = []
     ends = time.perf_counter() + seconds
     while time.perf_counter() < ends or len(times) < 5:
-        index, weights = routes[len(times) % len(routes)]
         started = time.perf_counter()
-        kernel.forward(x, index, weights)
+        if together:
+            captured.replay()
+        else:
+            calls[len(times) % len(calls)]()
         _synchronize()
         times.append(time.perf_counter() - started)
-    used = statistics.mean(len(torch.unique(index)) for index, _ in routes)
-    return statistics.median(times), used
+    return statistics.median(times) / (len(calls) if together else 1)
 
 
 def measure_linear(
@@ -250,16 +262,9 @@ def measure_linear(
     generator = torch.Generator().manual_seed(0)
     rows = []
     for count in tokens:
-        x = torch.randn(count, bench.hidden, generator=generator).to(bench.dtype)
-        times: list[float] = []
-        ends = time.perf_counter() + seconds
-        while time.perf_counter() < ends or len(times) < 5:
-            kernel = kernels[len(times) % copies]
-            started = time.perf_counter()
-            kernel.forward(x)
-            _synchronize()
-            times.append(time.perf_counter() - started)
-        median = statistics.median(times)
+        x = torch.randn(count, bench.hidden, generator=generator).to(bench.device, bench.dtype)
+        calls = [partial(kernel.forward, x) for kernel in kernels]
+        median = _median_call(calls, seconds, bench.device, graph=target.graph_safe)
         operations = 2 * count * bench.hidden * bench.inter
         rows.append(
             LayerSpeed(count, median * 1e3, operations / median / 1e9, weight.nbytes / median / 1e9)
@@ -295,7 +300,23 @@ def layer_floors(
     if "read_gb_per_s" not in found:
         size = (1 << 29) if kind_of(bench.device) == "cpu" else (1 << 32)
         found["read_gb_per_s"] = read_bandwidth(threads, bench.device, size)
+    if kind_of(bench.device) == "cuda":
+        found["bf16_gops"] = _bf16_gops(bench.device)
     return found
+
+
+def _bf16_gops(device: str, size: int = 8192, runs: int = 5) -> float:
+    """10^9 operations per second of the library's bfloat16 product of two square matrices."""
+    a = torch.randn(size, size, device=device, dtype=torch.bfloat16)
+    torch.mm(a, a)
+    best = 0.0
+    for _ in range(runs):
+        _synchronize()
+        started = time.perf_counter()
+        torch.mm(a, a)
+        _synchronize()
+        best = max(best, 2 * size**3 / (time.perf_counter() - started) / 1e9)
+    return best
 
 
 def read_bandwidth(threads: int, device: str = "cpu", size: int = 1 << 29, runs: int = 5) -> float:

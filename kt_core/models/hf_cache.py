@@ -47,7 +47,7 @@ class AppendingLayer(DynamicLayer):  # type: ignore[misc]
         """
         start = self.get_seq_length()
         end = start + count
-        if self._room is None or end > self._room[0].shape[-2]:
+        if self._room is None or end > self._room[0].shape[-2] or not self._in_room():
             self._room = (
                 self._grown(self.keys, start, end),
                 self._grown(self.values, start, end),
@@ -55,6 +55,13 @@ class AppendingLayer(DynamicLayer):  # type: ignore[misc]
         keys, values = self._room
         self.keys, self.values = keys[..., :end, :], values[..., :end, :]
         return self._room
+
+    def _in_room(self) -> bool:
+        """Whether keys and values are still views of the buffers: beam search, say, exchanges them."""
+        return all(
+            part.data_ptr() == room.data_ptr() and part.stride() == room.stride()
+            for part, room in zip((self.keys, self.values), self._room or (), strict=True)
+        )
 
     @staticmethod
     def _grown(old: torch.Tensor, start: int, end: int) -> torch.Tensor:

@@ -124,7 +124,8 @@ class RMSNorm(Operator):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise the last dimension."""
-        if x.shape[-1] % 8 == 0 and self.kernels.serves(x):
+        same = self.weight.dtype == x.dtype  # kernels read both as one dtype
+        if same and x.shape[-1] % 8 == 0 and self.kernels.serves(x):
             kernels = self.kernels
             y: torch.Tensor = kernels.norm(x, self.weight, self.variance_epsilon, self.offset)
             return y
@@ -180,6 +181,7 @@ class _FusedStep(nn.Module):
             or hidden_states.shape[:2] != (1, 1)
             or not own.kernels.serves(hidden_states)
             or layer.keys.dtype != hidden_states.dtype
+            or _hides(kwargs.get("attention_mask"))
         ):
             return super().forward(hidden_states, *args, **kwargs)
         if "together" not in own.__dict__:
@@ -208,6 +210,13 @@ def _cache_layer(module: Any, kwargs: Any) -> Any:
     return layer if layer is not None and module.kernels.cache_layer(layer) else None
 
 
+def _hides(mask: torch.Tensor | None) -> bool:
+    """Whether ``mask`` hides a cached token. One on a GPU is the captured step's, which hides none."""
+    if mask is None or mask.device.type != "cpu":
+        return False
+    return not bool(mask.all()) if mask.dtype is torch.bool else bool(mask.any())
+
+
 def _window(module: Any) -> int:
     if hasattr(module, "sliding_window"):
         return int(module.sliding_window or 0)
@@ -234,7 +243,12 @@ class _FusedSum(nn.Module):
         """As the original's, with the arguments that transformers' models give."""
         own: Any = self
         norm = own.post_attention_layernorm
-        if args or not isinstance(norm, RMSNorm) or not own.kernels.serves(hidden_states):
+        if (
+            args
+            or not isinstance(norm, RMSNorm)
+            or norm.weight.dtype != hidden_states.dtype
+            or not own.kernels.serves(hidden_states)
+        ):
             return super().forward(hidden_states, *args, **kwargs)
         normed = own.input_layernorm(hidden_states)
         attended, _ = own.self_attn(hidden_states=normed, **kwargs)

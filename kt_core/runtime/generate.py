@@ -90,16 +90,17 @@ def stream(
     out a captured graph.
 
     Raises:
-        UsageError: KT722 for a prompt that is empty, batched or too long, KT723 for bad limits.
+        UsageError: KT722 for a prompt that is empty, batched or too long, KT723 for bad limits, KT724
+            for a ``cache`` that is none.
     """
     prompt = _checked_prompt(model, inputs, max_new_tokens, chunk_size)
     result = result if result is not None else Generation()
     timings = result.timings
     sampler = Sampler(sampling or Sampling())
     ends = set(end_tokens(model, tokenizer) if stop_tokens is None else stop_tokens)
-    text = TextStream(tokenizer, stop)
+    text = TextStream(tokenizer, (stop,) if isinstance(stop, str) else stop)
     use_cuda_graph = use_cuda_graph and cache is None
-    cache = cache if cache is not None else dynamic_cache(model)
+    cache = _checked_cache(cache) if cache is not None else dynamic_cache(model)
     if max_new_tokens == 0:
         return
     started = time.perf_counter()
@@ -239,13 +240,34 @@ def _prefill(model: nn.Module, prompt: torch.Tensor, cache: Any, chunk_size: int
     return last
 
 
+_ID_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def _checked_cache(cache: Any) -> Any:
+    if not hasattr(cache, "get_seq_length"):
+        raise UsageError.of(
+            "KT724",
+            f"a cache of type {type(cache).__name__} is not supported",
+            help="give one of transformers' caches, or leave it out",
+        )
+    return cache
+
+
 def _checked_prompt(
     model: nn.Module, inputs: torch.Tensor, max_new_tokens: int, chunk_size: int
 ) -> torch.Tensor:
-    if max_new_tokens < 0 or chunk_size < 1:
+    whole = all(isinstance(count, int) for count in (max_new_tokens, chunk_size))
+    if not whole or max_new_tokens < 0 or chunk_size < 1:
         raise UsageError.of(
             "KT723",
-            f"max_new_tokens={max_new_tokens} and chunk_size={chunk_size} must be positive",
+            f"max_new_tokens={max_new_tokens} and chunk_size={chunk_size} must be positive"
+            + ("" if whole else " whole numbers"),
+        )
+    if not isinstance(inputs, torch.Tensor):
+        raise UsageError.of(
+            "KT722",
+            f"the prompt must be a tensor of token ids, not {type(inputs).__name__}",
+            help="torch.tensor([tokenizer.encode(text)])",
         )
     prompt = inputs.reshape(1, -1) if inputs.dim() == 1 else inputs
     if prompt.dim() != 2 or prompt.shape[0] != 1 or prompt.shape[1] == 0:
@@ -254,7 +276,7 @@ def _checked_prompt(
             f"the prompt must hold one sequence of at least one token, got {list(inputs.shape)}",
             help="call once per prompt",
         )
-    if prompt.is_floating_point() or int(prompt.min()) < 0:
+    if prompt.dtype not in _ID_DTYPES or prompt.is_meta or int(prompt.min()) < 0:
         raise UsageError.of("KT722", "the prompt must hold token ids, whole numbers from 0")
     config: Any = model.config
     if int(prompt.max()) >= config.vocab_size:

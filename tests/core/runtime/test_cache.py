@@ -47,3 +47,23 @@ def test_cropping_and_resetting(caches):
     for cache in caches:
         cache.reset()
     feed(caches, [4])
+
+
+@pytest.mark.parametrize(
+    "exchange",
+    [
+        lambda cache: cache.batch_repeat_interleave(2),
+        lambda cache: cache.reorder_cache(torch.tensor([0])),
+        lambda cache: [setattr(layer, "keys", layer.keys * 2) for layer in cache.layers],
+        lambda cache: cache.crop(-20),
+    ],
+    ids=["repeated", "reordered", "replaced", "cropped to nothing"],
+)
+def test_keys_exchanged_from_outside_are_the_ones_continued(caches, exchange):
+    feed(caches, [20])
+    for cache in caches:
+        exchange(cache)
+    batch = caches[0].layers[0].keys.shape[0]
+    keys, values = torch.randn(2, batch, 2, 1, 8)
+    ours, theirs = (cache.update(keys, values, 0) for cache in caches)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))

@@ -92,6 +92,17 @@ def test_an_abandoned_stream_stops(tiny):
         (torch.ones(1, 257, dtype=torch.long), {}, "KT722"),
         (PROMPT, {"max_new_tokens": -1}, "KT723"),
         (PROMPT, {"chunk_size": 0}, "KT723"),
+        (PROMPT, {"max_new_tokens": 2.5}, "KT723"),
+        (PROMPT, {"max_new_tokens": float("inf")}, "KT723"),
+        (PROMPT, {"max_new_tokens": None}, "KT723"),
+        (PROMPT, {"chunk_size": 2.5}, "KT723"),
+        ([[1, 2]], {}, "KT722"),
+        ("hello", {}, "KT722"),
+        (PROMPT > 1, {}, "KT722"),
+        (PROMPT + 0j, {}, "KT722"),
+        (PROMPT.to("meta"), {}, "KT722"),
+        (PROMPT, {"static_cache": []}, "KT724"),
+        (PROMPT, {"static_cache": object()}, "KT724"),
         (PROMPT, {"mode": "long_context"}, "KT724"),
         (PROMPT, {"draft_model": object()}, "KT724"),
         (PROMPT, {"use_flashinfer_mla": True}, "KT724"),
@@ -106,6 +117,13 @@ def test_bad_calls_are_refused_by_code(tiny, inputs, options, code):
     with pytest.raises(UsageError) as caught:
         prefill_and_generate(loaded.model, loaded.tokenizer, inputs, **options)
     assert caught.value.code == code
+
+
+def test_a_single_stop_string_is_not_taken_apart(tiny):
+    loaded, _ = tiny
+    text = no_ends(loaded, PROMPT, 12).text
+    with_stop = no_ends(loaded, PROMPT, 12, stop=text[0] + "never")
+    assert with_stop.text == text
 
 
 def test_zero_new_tokens_is_an_empty_answer(tiny):

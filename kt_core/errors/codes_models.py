@@ -86,16 +86,6 @@ CODES = (
         "  help: use a GGUF file of the model, or a checkpoint in bfloat16",
     ),
     Code(
-        "KT469",
-        "The GPTQ or AWQ checkpoint has a form kt cannot read",
-        "kt reads 4-bit GPTQ and AWQ linears in safetensors, in groups of a multiple of 32, as Q4_1. "
-        "Other widths have no kernel, rows reordered by activation (desc_act, act_order) would need "
-        "their activations gathered, and tensors of other shapes cannot be told apart safely.",
-        "KT469 ./model holds a GPTQ or AWQ checkpoint that kt cannot read\n"
-        "  rows are reordered by activation (desc_act)\n"
-        "  help: use one with 4 bits, groups of 32, 64 or 128 and desc_act false, or a GGUF file",
-    ),
-    Code(
         "KT470",
         "The chat template cannot be used",
         "The template is a small program inside the file. It has an error, or tried to reach "

@@ -289,4 +289,14 @@ CODES = (
         "model.safetensors.index.json: KT455 warning: 2 tensors of its parts are not in the index "
         "and are not used",
     ),
+    Code(
+        "KT456",
+        "a GPTQ or AWQ checkpoint in a form kt cannot read",
+        "kt reads 4-bit GPTQ and AWQ linears in safetensors, in groups of a multiple of 32, as Q4_1. "
+        "Other widths have no kernel, rows reordered by activation (desc_act, act_order) would need "
+        "their activations gathered, and tensors of other shapes cannot be told apart safely.",
+        "KT456 ./model holds a GPTQ or AWQ checkpoint that kt cannot read\n"
+        "  rows are reordered by activation (desc_act)\n"
+        "  help: use one with 4 bits, groups of 32, 64 or 128 and desc_act false, or a GGUF file",
+    ),
 )

@@ -54,7 +54,7 @@ def read_quantised(source: FileSource) -> FileSource:
     A source without such tensors comes back as it is. Values are converted when they are asked for.
 
     Raises:
-        WeightsError: KT469 for more or fewer than 4 bits, reordered rows (``desc_act``), groups that are
+        WeightsError: KT456 for more or fewer than 4 bits, reordered rows (``desc_act``), groups that are
             not multiples of 32, or shapes that disagree.
     """
     names = [name[: -len(".qweight")] for name in source.tensors if name.endswith(".qweight")]
@@ -194,7 +194,7 @@ def _convert(linear: _Linear, source: FileSource) -> Bytes:
 
 def _refused(path: str, reason: str) -> Exception:
     return error(
-        "KT469",
+        "KT456",
         path,
         "holds a GPTQ or AWQ checkpoint that kt cannot read",
         facts=(reason,),

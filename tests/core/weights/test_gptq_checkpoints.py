@@ -98,7 +98,7 @@ def test_scales_of_symmetric_checkpoints_are_kept_exactly(tmp_path):
 )
 def test_what_has_no_kernel_is_refused_when_opened(config, words, tmp_path):
     q, zeros, scales, _ = layer(128)
-    with pytest.raises(WeightsError, match=rf"KT469(.|\n)*{words}"):
+    with pytest.raises(WeightsError, match=rf"KT456(.|\n)*{words}"):
         read(tmp_path, gptq(q, zeros, scales), config)
 
 
@@ -106,7 +106,7 @@ def test_rows_in_another_order_are_refused_when_read(tmp_path):
     q, zeros, scales, _ = layer(128)
     tensors = gptq(q, zeros, scales)
     tensors["a.g_idx"] = (torch.arange(COLUMNS) % 2).to(torch.int32)
-    with pytest.raises(WeightsError, match=r"KT469(.|\n)*g_idx"):
+    with pytest.raises(WeightsError, match=r"KT456(.|\n)*g_idx"):
         read(tmp_path, tensors)
 
 
@@ -122,5 +122,5 @@ def test_tensors_that_disagree_are_refused(damage, tmp_path):
         tensors["a.qweight"] = tensors["a.qweight"].float()
     else:
         tensors["a.scales"] = torch.ones(3, ROWS).half()
-    with pytest.raises(WeightsError, match="KT469"):
+    with pytest.raises(WeightsError, match="KT456"):
         read(tmp_path, tensors)

@@ -165,7 +165,9 @@ def test_routers_stay_as_they_are_in_all_shipped_files(written):
         prepared.source.close()
         gates = [m for m in prepared.plan.modules if m.path.endswith((".gate", ".router"))]
         assert gates
-        assert {gate.operator for gate in gates} == {"default"}
+        # kt_ops_cpu.Router keeps the weight's dtype; no kernel has it to quantise.
+        assert {gate.operator for gate in gates} <= {"default", "kt_ops_cpu.Router"}
+        assert not any(gate.decode or gate.prefill for gate in gates)
 
 
 def test_the_names_that_ktransformers_gave_them():

@@ -96,6 +96,7 @@ def _layer(args: argparse.Namespace, threads: int) -> dict[str, Any]:
         tokens = [int(count) for count in args.tokens.split(",")]
     except ValueError:
         raise UsageError.of("KT729", f"--tokens {args.tokens}: a list like 1,4,32") from None
+    _check_sizes(args, tokens)
     inner, _, outer = args.types.partition(",")
     bench = LayerBench(
         args.kernel,
@@ -119,6 +120,22 @@ def _layer(args: argparse.Namespace, threads: int) -> dict[str, Any]:
         "floors": {name: max(value, after[name]) for name, value in before.items()},
         "results": [asdict(row) for row in rows],
     }
+
+
+_LARGEST = 1 << 20
+
+
+def _check_sizes(args: argparse.Namespace, tokens: list[int]) -> None:
+    from kt_core.errors import UsageError
+
+    sizes = [("--tokens", count) for count in tokens]
+    sizes += [("--hidden", args.hidden), ("--inter", args.inter)]
+    if args.layer == "experts":
+        sizes += [("--experts", args.experts), ("--top-k", args.top_k)]
+    for name, size in sizes:
+        most = args.experts if name == "--top-k" else _LARGEST
+        if not 1 <= size <= most:
+            raise UsageError.of("KT729", f"{name} {size}: must lie in 1 to {most}")
 
 
 def _text(result: dict[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kt_core.cli.counts import at_least
 from kt_core.cli.model_options import add_model_options, model_arguments
 
 if TYPE_CHECKING:
@@ -17,7 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     add_model_options(parser)
     parser.add_argument(
-        "--context", type=int, default=4096, metavar="N", help="tokens to size the cache for"
+        "--context",
+        type=at_least(0),
+        default=4096,
+        metavar="N",
+        help="tokens to size the cache for",
     )
     parser.add_argument(
         "--assume-devices",

@@ -11,6 +11,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from kt_core.cli.counts import at_least
 from kt_core.cli.model_options import add_model_options, model_arguments
 
 if TYPE_CHECKING:
@@ -35,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--prompt", default=PROMPT, metavar="TEXT", help="what is run")
     parser.add_argument(
         "--tokens",
-        type=_at_least(2),
+        type=at_least(2),
         default=28,
         metavar="N",
         help="tokens of the prompt, at most (default: 28)",
     )
     parser.add_argument(
         "--decode",
-        type=_at_least(1),
+        type=at_least(1),
         default=4,
         metavar="N",
         help="tokens after them that are run one by one (default: 4)",
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--experts",
-        type=_at_least(0),
+        type=at_least(0),
         metavar="N",
         help=f"experts of a layer that are also called by themselves (default: all, or {SAMPLE} "
         "where they are large)",
@@ -162,13 +163,3 @@ def _show_progress(text: str) -> None:
     """One line on a terminal, written over each time."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-
-
-def _at_least(least: int) -> Any:
-    def number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is below {least}")
-        return value
-
-    return number

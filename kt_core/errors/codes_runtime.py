@@ -23,7 +23,7 @@ CODES = (
         "KT721",
         "A sampling option is out of range",
         "temperature is 0 (greedy) to 100, top_k at least 1, top_p above 0 and at most 1, min_p 0 "
-        "to 1, repetition_penalty above 0.",
+        "to 1, repetition_penalty above 0; seed fits 64 bits.",
         "KT721 top_p must lie between 1e-09 and 1, got 2.0",
     ),
     Code(
@@ -77,7 +77,8 @@ CODES = (
     Code(
         "KT729",
         "An option of kt bench is wrong",
-        "Threads lie in 1 to 1024; lists are numbers separated by commas.",
+        "Threads lie in 1 to 1024, sizes of a layer in 1 to 2^20, no more experts are chosen than "
+        "there are; lists are numbers separated by commas.",
         "KT729 -t 0: threads must lie in 1 to 1024",
     ),
     Code(

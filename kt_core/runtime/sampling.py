@@ -26,6 +26,7 @@ class Sampling:
         checks = (
             ("temperature", self.temperature, 0.0, 100.0),
             ("top_k", self.top_k, 1, 1 << 31),
+            ("seed", self.seed, -(1 << 63), (1 << 63) - 1),
             ("top_p", self.top_p, 1e-9, 1.0),
             ("min_p", self.min_p, 0.0, 1.0),
             ("repetition_penalty", self.repetition_penalty, 1e-3, 100.0),

@@ -142,3 +142,21 @@ def test_bench_mistakes_are_usage_errors(capsys, args):
     status, _, err = kt(capsys, "bench", *args)
     assert status == 2
     assert "KT7" in err
+
+
+@pytest.mark.parametrize("context", ["-5", "many"])
+def test_a_context_that_is_no_count_is_kt700(tiny, capsys, context):
+    status, _, err = kt(capsys, "plan", "--gguf", tiny, "--context", context)
+    assert status == 2
+    assert err.startswith("KT700 kt plan: argument --context: ")
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--tokens=0", "--tokens=99999999999999999999", "--hidden=0", "--inter=-1", "--top-k=65"],
+)
+def test_impossible_sizes_of_a_layer_are_kt729(capsys, option):
+    kernel = "--kernel=kt_core.torch_experts"
+    status, _, err = kt(capsys, "bench", "--layer", "experts", kernel, option)
+    assert status == 2
+    assert err.startswith(f"KT729 {option.replace('=', ' ')}: must lie in 1 to ")

@@ -110,6 +110,7 @@ def test_an_abandoned_stream_stops(tiny):
         (PROMPT, {"temperature": float("nan")}, "KT721"),
         (PROMPT, {"top_p": 2.0}, "KT721"),
         (PROMPT, {"top_k": 0}, "KT721"),
+        (PROMPT, {"seed": 1 << 63}, "KT721"),
     ],
 )
 def test_bad_calls_are_refused_by_code(tiny, inputs, options, code):

@@ -126,7 +126,7 @@ class _Chat:
             if not sys.stdin.isatty() or self._args.prompt is not None:
                 raise
             print(" [stopped]", end="")
-        print()
+        print(flush=True)  # before the line on stderr, where both go to one place
         self._messages.append({"role": "assistant", "content": result.text})
         if not self._args.no_stats:
             timings = result.timings

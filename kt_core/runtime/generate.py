@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -86,8 +87,8 @@ def stream(
 
     ``inputs`` are prompt ids ``(1, n)`` or ``(n,)``, int64. ``stop_tokens`` defaults to the model's
     and tokenizer's end tokens. ``result`` is filled as the stream runs. Closing the iterator stops
-    the generation after the step in hand. A ``cache`` of the caller's is appended to, which rules
-    out a captured graph.
+    the generation after the step in hand; a full context ends it too (``"length"``). A ``cache`` of
+    the caller's is appended to, which rules out a captured graph.
 
     Raises:
         UsageError: KT722 for a prompt that is empty, batched or too long, KT723 for bad limits, KT724
@@ -101,6 +102,7 @@ def stream(
     text = TextStream(tokenizer, (stop,) if isinstance(stop, str) else stop)
     use_cuda_graph = use_cuda_graph and cache is None
     cache = _checked_cache(cache) if cache is not None else dynamic_cache(model)
+    max_new_tokens = min(max_new_tokens, _room(model, prompt, cache))
     if max_new_tokens == 0:
         return
     started = time.perf_counter()
@@ -253,6 +255,27 @@ def _checked_cache(cache: Any) -> Any:
     return cache
 
 
+def _room(model: nn.Module, prompt: torch.Tensor, cache: Any) -> int:
+    """New tokens until the model's context is full; the last one is never read again.
+
+    Raises:
+        UsageError: KT722 if the prompt does not fit behind what ``cache`` holds.
+    """
+    config: Any = model.config
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit is None:
+        return sys.maxsize
+    held = int(cache.get_seq_length())
+    if held + prompt.shape[1] > limit:
+        behind = f" behind {held} cached ones" if held else ""
+        raise UsageError.of(
+            "KT722",
+            f"the prompt has {prompt.shape[1]} tokens{behind}, the model's context holds {limit}",
+            help="shorten the prompt",
+        )
+    return int(limit) - held - prompt.shape[1] + 1
+
+
 def _checked_prompt(
     model: nn.Module, inputs: torch.Tensor, max_new_tokens: int, chunk_size: int
 ) -> torch.Tensor:
@@ -284,12 +307,5 @@ def _checked_prompt(
             "KT722",
             f"token id {int(prompt.max())} is outside the vocabulary of {config.vocab_size}",
             help="use the model's own tokenizer",
-        )
-    limit = getattr(config, "max_position_embeddings", None)
-    if limit is not None and prompt.shape[1] > limit:
-        raise UsageError.of(
-            "KT722",
-            f"the prompt has {prompt.shape[1]} tokens, the model's context holds {limit}",
-            help="shorten the prompt",
         )
     return prompt.long()

@@ -7,6 +7,7 @@ import torch
 
 from kt_core import load, prefill_and_generate
 from kt_core.errors import KernelError, UsageError
+from kt_core.models.hf import dynamic_cache, forward_logits
 from kt_core.runtime.generate import Generation, end_tokens, stream
 from kt_core.runtime.sampling import Sampler, Sampling
 from kt_core.runtime.text import TextStream
@@ -204,3 +205,20 @@ def test_a_stop_string_never_shows_even_when_split():
 def test_text_that_only_begins_like_a_stop_string_is_shown():
     out = TextStream(Spelled("STO it"), ["STOP"])
     assert "".join(out.push(i) for i in range(6)) + out.finish() == "STO it"
+
+
+def test_the_context_ends_an_answer(tiny):
+    loaded, _ = tiny
+    limit = loaded.model.config.max_position_embeddings
+    prompt = torch.arange(3, 13).repeat(limit)[None, : limit - 5]
+    result = no_ends(loaded, prompt, 100)
+    assert len(result.tokens) == 6  # the last is never read again
+    assert result.finish_reason == "length"
+    with pytest.raises(UsageError, match="KT722"):
+        no_ends(loaded, prompt, 1, cache=filled(loaded, 6))
+
+
+def filled(loaded, tokens):
+    cache = dynamic_cache(loaded.model)
+    forward_logits(loaded.model, torch.arange(3, 3 + tokens)[None], cache)
+    return cache

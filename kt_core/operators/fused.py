@@ -182,6 +182,7 @@ class _FusedStep(nn.Module):
             or not own.kernels.serves(hidden_states)
             or layer.keys.dtype != hidden_states.dtype
             or _hides(kwargs.get("attention_mask"))
+            or not _norms_as(own, hidden_states.dtype)
         ):
             return super().forward(hidden_states, *args, **kwargs)
         if "together" not in own.__dict__:
@@ -208,6 +209,12 @@ def _cache_layer(module: Any, kwargs: Any) -> Any:
     layers = getattr(cache, "layers", ())
     layer = layers[module.layer_idx] if module.layer_idx < len(layers) else None
     return layer if layer is not None and module.kernels.cache_layer(layer) else None
+
+
+def _norms_as(module: Any, dtype: torch.dtype) -> bool:
+    """Whether the heads' norms, if there are any, have weights in ``dtype``: kernels read both as one."""
+    norms = (module._modules.get(name) for name in ("q_norm", "k_norm"))
+    return all(norm is None or norm.weight.dtype is dtype for norm in norms)
 
 
 def _hides(mask: torch.Tensor | None) -> bool:

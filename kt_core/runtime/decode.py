@@ -70,7 +70,8 @@ def decoder_for(model: nn.Module, cache: Any, new_tokens: int, *, graph: bool = 
             return GraphDecoder(model, cache, min(new_tokens, _EXPECTED), device)
         except Unsuitable as reason:
             logger.info("decoding without a CUDA graph: %s", reason)
-            _refused[model] = str(reason)
+            if not isinstance(reason.__cause__, torch.OutOfMemoryError):
+                _refused[model] = str(reason)  # too long a prompt says nothing of the next one
     return StepDecoder(model, cache)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kt_core.errors import KernelError
 from kt_core.models.hf_cache import AppendingLayer
 from kt_ops_cpu import library, step
 
@@ -170,3 +171,9 @@ def test_a_model_decodes_as_with_transformers_modules(tmp_path):
         # Weights are float32; only the order of sums differs.
         limit = 1e-4 * float(expected[at].abs().max())
         torch.testing.assert_close(actual, expected[at], rtol=0, atol=limit)
+
+
+def test_a_residual_of_another_dtype_is_refused():
+    x, residual = randn(1, 8, dtype=torch.bfloat16), randn(1, 8)
+    with pytest.raises(KernelError, match="kt_cpu_norm"):
+        KERNELS.add_norm(x, residual, randn(8, dtype=torch.bfloat16), 1e-6, 0.0)

@@ -46,6 +46,10 @@ int kt_cpu_norm(const struct kt_cpu_norm *call) {
     if (status == KT_CPU_OK) status = kt_check_rows(&call->sum, call->rows, call->cols);
   }
   if (status != KT_CPU_OK || call->rows == 0) return status;
+  const int dtype = call->x.dtype;
+  if (call->y.dtype != dtype ||
+      (call->residual.data != NULL && (call->residual.dtype != dtype || call->sum.dtype != dtype)))
+    return KT_CPU_TYPE;
   if (call->weight == NULL || call->cols < 1) return KT_CPU_ARGUMENT;
   const struct kt_kernels *kernels = kt_kernels_current();
   if (call->x.dtype == KT_CPU_FLOAT32) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +73,10 @@ class Captured:
                 self._begin()
                 try:
                     self.result = function()
-                finally:
-                    self._end()
+                except BaseException:
+                    self._abandon()
+                    raise
+                self._end()
             torch.cuda.current_stream(device).wait_stream(stream)
 
     def replay(self) -> torch.Tensor:
@@ -146,6 +149,12 @@ class Captured:
         self._graph = torch.cuda.CUDAGraph()
         # Other threads may use the GPU meanwhile.
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+
+    def _abandon(self) -> None:
+        """Leave the capture in hand, which did not come to its end."""
+        if self._graph is not None:
+            with suppress(RuntimeError):  # what broke it is raised already
+                self._graph.capture_end()
 
     def _end(self) -> None:
         """Close the graph in hand and run it: what follows on the host needs its results."""

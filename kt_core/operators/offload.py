@@ -8,9 +8,11 @@ joins when it needs the result: a wait of its stream, not of its thread, once th
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -22,29 +24,35 @@ Result = Callable[[], torch.Tensor]
 
 
 class HostLane:
-    """The way from one device to the host and back; one call at a time is under way."""
+    """The way from one device to the host and back; one call at a time is under way.
+
+    All modules of a device share it, and threads may.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._last: Future[object] | None = None
+        self._lock = threading.Lock()
+        self._last: tuple[int, Future[Any]] | None = None
 
     def submit(self, run: Run, inputs: Sequence[torch.Tensor]) -> Result:
         """Start ``run`` on host copies of ``inputs``; return what waits for its result."""
-        self._settle()
+        with self._lock:
+            # Let the call before this one finish: its buffers are used again. One from before a fork
+            # never will.
+            if self._last is not None and self._last[0] == os.getpid():
+                self._last[1].exception()
+            future, result = self._start(run, inputs)
+            self._last = (os.getpid(), future)
+        return result
 
+    def _start(self, run: Run, inputs: Sequence[torch.Tensor]) -> tuple[Future[Any], Result]:
         def work() -> torch.Tensor:
             with torch.inference_mode():
                 y = run(*(tensor.cpu() for tensor in inputs))
                 return y.to(self._device)
 
         future = _worker(os.getpid()).submit(work)
-        self._last = future  # type: ignore[assignment]
-        return future.result
-
-    def _settle(self) -> None:
-        """Let the call before this one finish: its buffers are used again."""
-        if self._last is not None and not self._last.done():
-            self._last.exception()
+        return future, future.result
 
 
 class CudaLane(HostLane):
@@ -55,9 +63,7 @@ class CudaLane(HostLane):
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._buffers: dict[int, torch.Tensor] = {}
 
-    def submit(self, run: Run, inputs: Sequence[torch.Tensor]) -> Result:
-        """See :meth:`HostLane.submit`."""
-        self._settle()
+    def _start(self, run: Run, inputs: Sequence[torch.Tensor]) -> tuple[Future[Any], Result]:
         side = self._side
         # Allocated on the caller's stream, which waits for `done` before it reads: no other order is
         # needed for the memory to be reused safely.
@@ -82,7 +88,6 @@ class CudaLane(HostLane):
                 return done
 
         future = _worker(os.getpid()).submit(work)
-        self._last = future  # type: ignore[assignment]
         kept = inputs  # the copies read them until the caller's stream has joined
 
         def result() -> torch.Tensor:
@@ -92,7 +97,7 @@ class CudaLane(HostLane):
             kept = ()
             return output
 
-        return result
+        return future, result
 
     def _pinned(self, slot: int, like: torch.Tensor) -> torch.Tensor:
         """A view of the buffer ``slot``, enlarged where it is too small, as ``like``."""

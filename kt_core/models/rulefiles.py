@@ -119,7 +119,7 @@ def _cpu(family: Described) -> Iterator[_Rule]:
             {**_kwargs("cpu", CPU_EXPERTS), **_DECODE_BITS},
         )
     # Every value passes the linear layers, and small models feel activations of 8 bits there: SmolLM2
-    # answers otherwise than unquantised. It costs a tenth of a MoE's prompt.
+    # answers otherwise than unquantised. It costs a sixth of a MoE's prompt.
     kwargs = {**_kwargs("cpu", CPU_LINEAR), "activation_bits": "16"}
     more = ", activations rounded to 16 bits"
     yield from _attention(family, "cpu")

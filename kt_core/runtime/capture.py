@@ -59,7 +59,6 @@ class Captured:
         self._next = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._stream = stream
         with torch.cuda.device(device), offering(self):
             stream.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(stream):

@@ -8,7 +8,6 @@ host, and a cache that stays where it is.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,8 +18,6 @@ from kt_core.models.hf import embedding_of, forward_logits
 from kt_core.models.hf_static import FixedCache, can_be_fixed
 from kt_core.operators.operator import Phase, PhasedOperator
 from kt_core.runtime.capture import Captured
-
-logger = logging.getLogger(__name__)
 
 _SMALLEST_ROOM = 512
 

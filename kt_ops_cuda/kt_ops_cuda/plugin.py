@@ -111,35 +111,32 @@ _PLACEMENT: dict[str, object] = {
     for name in ("generate_device", "prefill_device")
 }
 
-_OPERATORS = (
+_OPERATORS = tuple(
     OperatorSpec(
-        name="kt_ops_cuda.Attention",
-        target="kt_ops_cuda.step:Attention",
-        summary="Attention of Llama's kind; a captured decode step runs it as one kernel.",
-        replaces=ATTENTION,
+        name=f"kt_ops_cuda.{name}",
+        target=f"kt_ops_cuda.step:{name}",
+        summary=summary,
+        replaces=replaces,
         kwargs_schema=_options(_PLACEMENT),
-    ),
-    OperatorSpec(
-        name="kt_ops_cuda.DecoderLayer",
-        target="kt_ops_cuda.step:DecoderLayer",
-        summary="A decoder layer of Llama's kind; the sum after attention is part of the next norm.",
-        replaces=DECODER_LAYERS,
-        kwargs_schema=_options(_PLACEMENT),
-    ),
-    OperatorSpec(
-        name="kt_ops_cuda.RMSNorm",
-        target="kt_ops_cuda.step:RMSNorm",
-        summary="A root mean square norm in one kernel, summed in float32.",
-        replaces=RMS_NORMS,
-        kwargs_schema=_options(_PLACEMENT),
-    ),
-    OperatorSpec(
-        name="kt_ops_cuda.Router",
-        target="kt_ops_cuda.step:Router",
-        summary="A softmax router; its choice for a few tokens is two kernels.",
-        replaces=SOFTMAX_ROUTERS,
-        kwargs_schema=_options(_PLACEMENT),
-    ),
+    )
+    for name, replaces, summary in (
+        (
+            "Attention",
+            ATTENTION,
+            "Attention of Llama's kind; a captured decode step runs it as one kernel.",
+        ),
+        (
+            "DecoderLayer",
+            DECODER_LAYERS,
+            "A decoder layer of Llama's kind; the sum after attention is part of the next norm.",
+        ),
+        ("RMSNorm", RMS_NORMS, "A root mean square norm in one kernel, summed in float32."),
+        (
+            "Router",
+            SOFTMAX_ROUTERS,
+            "A softmax router; its choice for a few tokens is two kernels.",
+        ),
+    )
 )
 
 

@@ -15,7 +15,8 @@ from kt_core import load
 from kt_core.models.hf import dynamic_cache, forward_logits
 from kt_core.runtime.decode import decoder_for
 
-import torch
+# isort: split
+import torch  # after kt, which lets OpenMP's threads sleep
 
 
 def synchronize() -> None:

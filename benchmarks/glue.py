@@ -16,7 +16,8 @@ from kt_core import load
 from kt_core.models.hf import dynamic_cache, forward_logits
 from kt_core.operators.operator import PhasedOperator
 
-import torch
+# isort: split
+import torch  # after kt, which lets OpenMP's threads sleep
 
 
 def without_kernels(path: str, rules: str):

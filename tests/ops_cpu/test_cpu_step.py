@@ -7,6 +7,7 @@ import torch
 
 from kt_core.errors import KernelError
 from kt_core.models.hf_cache import AppendingLayer
+from kt_core.testing.step_oracle import attention_oracle, head_oracle, norm_oracle
 from kt_ops_cpu import library, step
 
 KERNELS = step._KERNELS
@@ -33,38 +34,26 @@ def check(actual, expected):
     torch.testing.assert_close(actual.double(), expected, rtol=0, atol=bound)
 
 
-def normed(x, weight, eps, offset=0.0):
-    x = x.double()
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * (offset + weight.double())
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(1, 1, 2048), (3, 7), (16, 576), (1, 5, 4, 129)], ids=str)
 @pytest.mark.parametrize("offset", [0.0, 1.0])
 def test_norm(variant, dtype, shape, offset):
     x, weight = randn(*shape, dtype=dtype), randn(shape[-1], dtype=dtype, seed=1)
-    check(KERNELS.norm(x, weight, 1e-6, offset), normed(x, weight, 1e-6, offset))
+    check(KERNELS.norm(x, weight, 1e-6, offset), norm_oracle(x, weight, 1e-6, offset))
     residual = randn(*shape, dtype=dtype, seed=2)
     total, y = KERNELS.add_norm(x, residual, weight, 1e-6, offset)
     assert torch.equal(total, (x.float() + residual.float()).to(dtype))
-    check(y, normed(total, weight, 1e-6, offset))
+    check(y, norm_oracle(total, weight, 1e-6, offset))
 
 
 def test_norm_of_a_view_and_of_a_broken_row():
     wide = randn(6, 128)
     weight = randn(64, seed=1)
-    check(KERNELS.norm(wide[:, 64:], weight, 1e-6, 0.0), normed(wide[:, 64:], weight, 1e-6))
+    check(KERNELS.norm(wide[:, 64:], weight, 1e-6, 0.0), norm_oracle(wide[:, 64:], weight, 1e-6))
     wide[2, 70] = float("nan")
     y = KERNELS.norm(wide[:, 64:], weight, 1e-6, 0.0)
     assert y[2].isnan().all()
     assert not y[[0, 1, 3, 4, 5]].isnan().any()
-
-
-def rotated(x, cosine, sine):
-    width = cosine.shape[-1]
-    turned, kept = x[..., :width], x[..., width:]
-    half = torch.cat([-turned[..., width // 2 :], turned[..., : width // 2]], -1)
-    return torch.cat([turned * cosine.double() + half * sine.double(), kept], -1)
 
 
 ATTENTION = [
@@ -92,9 +81,7 @@ def test_attention_over_a_cache(variant, dtype, case):
     weights = [randn(dim, dtype=dtype, seed=s) for s in (4, 5)] if norms else [None, None]
 
     def head(x, weight):
-        x = x.view(-1, dim)
-        x = x.double() if weight is None else normed(x, weight, 1e-6)
-        return rotated(x, cosine[0, 0], sine[0, 0])
+        return head_oracle(x.view(-1, dim), weight, 1e-6, (cosine[0, 0], sine[0, 0]))
 
     keys, values = (part[0].double() for part in past)
     for token in range(3):
@@ -104,10 +91,7 @@ def test_attention_over_a_cache(variant, dtype, case):
         )
         keys = torch.cat([keys, head(k, weights[1])[:, None]], 1)
         values = torch.cat([values, v.view(-1, 1, dim).double()], 1)
-        seen = slice(max(0, keys.shape[1] - window) if window else 0, None)
-        group = head(q, weights[0]).view(kv_heads, -1, dim)
-        scores = group @ keys[:, seen].transpose(1, 2) * dim**-0.5
-        expected = (scores.softmax(-1) @ values[:, seen]).reshape(1, 1, -1)
+        expected = attention_oracle(head(q, weights[0]), keys, values, window, dim**-0.5)
         y = KERNELS.attend(
             q, k, v, (cosine, sine), weights, layer, window=window, eps=1e-6, scale=dim**-0.5
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kt_core.testing.step_oracle import attention_oracle, head_oracle, norm_oracle
+
 pytestmark = pytest.mark.gpu
 
 # One rounding of the result to the dtype, and sums in float32.
@@ -27,38 +29,26 @@ def check(actual, expected):
     torch.testing.assert_close(actual.double(), expected, rtol=0, atol=bound)
 
 
-def normed(x, weight, eps, offset=0.0):
-    x = x.double()
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * (offset + weight.double())
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(1, 1, 2048), (3, 8), (70, 7168), (1, 5, 4, 128), (2, 16392)])
 @pytest.mark.parametrize("offset", [0.0, 1.0])
 def test_norm(ops, dtype, shape, offset):
     x, weight = randn(*shape, dtype=dtype), randn(shape[-1], dtype=dtype, seed=1)
-    check(ops.rms_norm(x, weight, 1e-6, offset), normed(x, weight, 1e-6, offset))
+    check(ops.rms_norm(x, weight, 1e-6, offset), norm_oracle(x, weight, 1e-6, offset))
     residual = randn(*shape, dtype=dtype, seed=2)
     total, y = ops.add_rms_norm(x, residual, weight, 1e-6, offset)
     assert torch.equal(total, (x.float() + residual.float()).to(dtype))
-    check(y, normed(total, weight, 1e-6, offset))
+    check(y, norm_oracle(total, weight, 1e-6, offset))
 
 
 def test_norm_of_a_view_and_of_a_broken_row(ops):
     wide = randn(6, 128, dtype=torch.bfloat16)
     weight = randn(64, dtype=torch.bfloat16, seed=1)
-    check(ops.rms_norm(wide[:, 64:], weight, 1e-6, 0.0), normed(wide[:, 64:], weight, 1e-6))
+    check(ops.rms_norm(wide[:, 64:], weight, 1e-6, 0.0), norm_oracle(wide[:, 64:], weight, 1e-6))
     wide[2, 70] = float("nan")
     y = ops.rms_norm(wide[:, 64:], weight, 1e-6, 0.0)
     assert y[2].isnan().all()
     assert not y[[0, 1, 3, 4, 5]].isnan().any()
-
-
-def rotated(x, cosine, sine):
-    width = cosine.shape[-1]
-    turned, kept = x[..., :width], x[..., width:]
-    half = torch.cat([-turned[..., width // 2 :], turned[..., : width // 2]], -1)
-    return torch.cat([turned * cosine.double() + half * sine.double(), kept], -1)
 
 
 ATTENTION = [
@@ -93,18 +83,18 @@ def test_attention_over_a_cache(ops, dtype, case):
     scale = dim**-0.5
 
     def head(x, weight):
-        x = x.view(-1, dim)
-        x = x.double() if weight is None else normed(x, weight, 1e-6)
-        return rotated(x, cosine[0, 0], sine[0, 0])
+        return head_oracle(x.view(-1, dim), weight, 1e-6, (cosine[0, 0], sine[0, 0]))
 
     new_key = head(k, weights[1])
     all_keys, all_values = keys[0].double(), values[0].double()
     all_keys[:, position], all_values[:, position] = new_key, v.view(-1, dim).double()
-    first = max(0, position + 1 - window) if window else 0
-    seen = slice(first, position + 1)
-    group = head(q, weights[0]).view(kv_heads, -1, dim)
-    scores = group @ all_keys[:, seen].transpose(1, 2) * scale
-    expected = (scores.softmax(-1) @ all_values[:, seen]).reshape(1, 1, -1)
+    expected = attention_oracle(
+        head(q, weights[0]),
+        all_keys[:, : position + 1],
+        all_values[:, : position + 1],
+        window,
+        scale,
+    )
     for _ in range(3):  # what is left in the scratch must serve the next call
         y = ops.attend(
             q, k, v, cosine, sine, *weights, keys, values, where, partial, arrived,

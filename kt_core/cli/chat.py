@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from kt_core.cli.model_options import add_model_options, model_arguments
+from kt_core.cli.output import write
 
 if TYPE_CHECKING:
     from kt_core.runtime.load import LoadedModel
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.show_plan:
         from kt_core.plan.render import summary
 
-        print(summary(loaded.plan), file=sys.stderr)
+        write(summary(loaded.plan), sys.stderr)
     if args.prompt is not None:
         return _Chat(loaded, args, sampling).once(args.prompt)
     if not sys.stdin.isatty():
@@ -126,15 +127,15 @@ class _Chat:
             if not sys.stdin.isatty() or self._args.prompt is not None:
                 raise
             print(" [stopped]", end="")
-        print(flush=True)  # before the line on stderr, where both go to one place
+        print()
         self._messages.append({"role": "assistant", "content": result.text})
         if not self._args.no_stats:
             timings = result.timings
-            print(
+            write(
                 f"[prefill {timings.prefill_tokens} tokens, "
                 f"{timings.prefill_tokens_per_s:.1f}/s; decode {timings.decode_tokens} tokens, "
                 f"{timings.decode_tokens_per_s:.1f}/s]",
-                file=sys.stderr,
+                sys.stderr,
             )
 
     def _prompt(self, text: str) -> Any:

@@ -23,7 +23,12 @@ def printable(text: str) -> str:
 
 
 def write(text: str, stream: TextIO | None = None) -> None:
-    """Write ``text`` and a line end to ``stream`` (standard output)."""
+    """Write ``text`` and a line end to ``stream`` (standard output).
+
+    Whatever came before it on standard output is there first, also where both streams go to one file.
+    """
+    if stream is sys.stderr:
+        sys.stdout.flush()
     print(printable(text), file=stream or sys.stdout)
 
 

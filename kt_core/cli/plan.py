@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kt_core.cli.counts import at_least
 from kt_core.cli.model_options import add_model_options, model_arguments
+from kt_core.cli.output import write, write_problems
 
 if TYPE_CHECKING:
     from kt_core.plan import Plan
@@ -64,19 +64,18 @@ def run(args: argparse.Namespace) -> int:
     if args.why is not None:
         from kt_core.plan.why import why
 
-        print(why(prepared.model, prepared.rules, plan, args.why))
+        write(why(prepared.model, prepared.rules, plan, args.why))
     elif args.html is not None:
         _write_page(plan, args.html)
     elif args.format == "json":
         print(plan.dumps())
     else:
-        print(summary(plan))
+        write(summary(plan))
         if args.modules:
-            print()
+            write("")
             for line in module_lines(plan):
-                print(line)
-    for problem in plan.problems:
-        print(problem.render(), file=sys.stderr)
+                write(line)
+    write_problems(plan.problems)
     if plan.errors:
         return exit_code(plan.errors)
     if args.strict and any(p.severity is Severity.WARNING for p in plan.problems):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -86,3 +89,20 @@ def test_exit_codes_follow_what_a_person_would_mend_first(codes, expected):
     problems = [Problem(code, "", severity=Severity.ERROR) for code in codes]
     noise = [Problem("KT700", "", severity=Severity.WARNING)]
     assert exit_codes.exit_code([*problems, *noise]) == expected
+
+
+def test_what_stands_on_stdout_comes_before_what_follows_on_stderr():
+    """Also where both are one pipe, in which Python buffers only the first."""
+    code = (
+        "import sys; from kt_core.cli.output import write; write('one'); write('two', sys.stderr)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["one", "two"]
